@@ -8,8 +8,8 @@ this process itself is killed with SIGKILL does its command live on; `tidemill w
     worker.py --server http://127.0.0.1:7171 -- ./build.sh
 
 The run is given to the command as JSON on its standard input, and as TIDEMILL_RUN_ID, TIDEMILL_PROJECT, TIDEMILL_ENV,
-TIDEMILL_ATTEMPT, TIDEMILL_EPOCH, TIDEMILL_GIT_SHA and TIDEMILL_GIT_REF. Its output becomes events, its exit code the
-result: 0 is success. The token, where the server asks for one, is TIDEMILL_TOKEN, or in the file that
+TIDEMILL_ATTEMPT, TIDEMILL_EPOCH, TIDEMILL_RUN_KIND, TIDEMILL_GIT_SHA and TIDEMILL_GIT_REF. Its output becomes events,
+its exit code the result: 0 is success. The token, where the server asks for one, is TIDEMILL_TOKEN, or in the file that
 TIDEMILL_TOKEN=@file names; it needs the role worker.
 """
 
@@ -191,6 +191,7 @@ class Job:
             TIDEMILL_ENV=claim["env_id"].split("/", 1)[1],
             TIDEMILL_ATTEMPT=str(claim["attempt"]),
             TIDEMILL_EPOCH=str(claim["epoch"]),
+            TIDEMILL_RUN_KIND=claim["kind"],
         )
         for name in ("git_sha", "git_ref"):
             if claim.get(name) is not None:

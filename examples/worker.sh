@@ -12,7 +12,8 @@ Usage: worker.sh [options] -- COMMAND [ARGUMENT…]
 
 Claims runs from Tidemill's SQL door and carries each out with COMMAND. The run is given to COMMAND as JSON on
 its standard input, and as TIDEMILL_RUN_ID, TIDEMILL_PROJECT, TIDEMILL_ENV, TIDEMILL_ATTEMPT, TIDEMILL_EPOCH,
-TIDEMILL_GIT_SHA and TIDEMILL_GIT_REF. Its output becomes events, its exit code the result: 0 is success.
+TIDEMILL_RUN_KIND, TIDEMILL_GIT_SHA and TIDEMILL_GIT_REF. Its output becomes events, its exit code the result: 0 is
+success.
 
 Options:
   --name NAME      the name under which to claim; host and process id unless given
@@ -317,6 +318,7 @@ start_command() {
   TIDEMILL_PROJECT=$(jq -r .project_id <<<"$claimed") && export TIDEMILL_PROJECT
   TIDEMILL_ENV=$(jq -r '.env_id | sub("^[^/]*/"; "")' <<<"$claimed") && export TIDEMILL_ENV
   TIDEMILL_ATTEMPT=$(jq -r .attempt <<<"$claimed") && export TIDEMILL_ATTEMPT
+  TIDEMILL_RUN_KIND=$(jq -r .kind <<<"$claimed") && export TIDEMILL_RUN_KIND
   unset TIDEMILL_GIT_SHA TIDEMILL_GIT_REF
   if jq -e .git_sha <<<"$claimed" >/dev/null; then
     TIDEMILL_GIT_SHA=$(jq -r .git_sha <<<"$claimed") && export TIDEMILL_GIT_SHA

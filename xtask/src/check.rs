@@ -1,6 +1,7 @@
 //! `check`: rules that the compiler does not know. Every finding is reported with its position and its remedy.
 
 mod dependencies;
+pub(crate) mod frozen;
 mod plain;
 mod sql;
 mod tasks;
@@ -47,6 +48,7 @@ pub(crate) fn check() -> Result<ExitCode> {
     let root = workspace::root();
     let mut findings = generate::findings(&root);
     findings.extend(dependencies::findings(&root)?);
+    findings.extend(frozen::findings(&root)?);
     findings.extend(plain::findings(&root)?);
     findings.extend(sql::findings(&root)?);
     findings.extend(tasks::findings(&root)?);

@@ -10,7 +10,6 @@ mod verdict;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,6 +28,10 @@ const VARIABLE: &str = "TIDEMILL_FAULT";
 const AT_ONCE: usize = 2;
 /// Time limit for the tests of one fault. Only a test that hangs reaches it.
 const TIMEOUT: Duration = Duration::from_mins(3);
+/// Test targets that start an example program, which cargo does not build with a filter.
+const EXAMPLES: [(&str, &str); 2] = [("agent", "agent_program"), ("supervisor", "supervisor_program")];
+/// Start of the line in which a test says what this machine does not allow to test.
+const NOT_TESTED: &str = "not tested: ";
 
 /// Checks every fault, or the one called `only`.
 pub(crate) fn check(server_url: &str, only: Option<&str>) -> Result<()> {
@@ -57,14 +60,27 @@ pub(crate) fn check(server_url: &str, only: Option<&str>) -> Result<()> {
 /// Builds the named test targets of the copy. The version of the copy differs, so that its crates stand beside those of
 /// the repository in one target folder, and both share the dependencies.
 fn build(tree: &Path, targets: &BTreeSet<&str>) -> Result<BTreeMap<String, Suite>> {
-    let mut command = workspace::cargo();
-    command.current_dir(tree).env("CARGO_TARGET_DIR", workspace::target()?);
-    // Only the crates of the workspace have debug information, and the copy needs none.
-    command.env("CARGO_PROFILE_DEV_DEBUG", "0");
+    let target_folder = workspace::target()?;
+    let cargo = || {
+        let mut command = workspace::cargo();
+        command.current_dir(tree).env("CARGO_TARGET_DIR", &target_folder);
+        // Only the crates of the workspace have debug information, and the copy needs none.
+        command.env("CARGO_PROFILE_DEV_DEBUG", "0");
+        command
+    };
+    let failed =
+        "the copy with faults does not compile; correct the patches in faults/ (see target/faults/tree)";
     let arguments: Vec<&str> = targets.iter().flat_map(|target| ["--test", target]).collect();
-    let suites = suites::build_with(command, &arguments).context(
-        "the copy with faults does not compile; correct the patches in faults/ (see target/faults/tree)",
-    )?;
+    let suites = suites::build_with(cargo(), &arguments).context(failed)?;
+    let examples: Vec<&str> = EXAMPLES
+        .iter()
+        .filter(|(target, _)| targets.contains(target))
+        .flat_map(|(_, example)| ["--example", example])
+        .collect();
+    if !examples.is_empty() {
+        let built = cargo().args(["build", "--workspace", "--quiet"]).args(examples).status();
+        ensure!(built.context("could not run cargo")?.success(), failed);
+    }
     let short = |suite: &Suite| suite.name.rsplit('/').next().unwrap_or_default().to_owned();
     Ok(suites.into_iter().map(|suite| (short(&suite), suite)).collect())
 }
@@ -128,18 +144,22 @@ impl Bench<'_> {
     fn check_fault(&self, patch: &Patch) -> Result<Option<String>> {
         let began = Instant::now();
         let name = &patch.name;
-        let mut caught = Vec::new();
+        let (mut caught, mut not_tested) = (Vec::new(), Vec::new());
         for (target, names) in &patch.tests {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             match self.run(Some(name), target, &names)? {
                 Verdict::Failed(tests) => {
                     caught.extend(tests.into_iter().map(|test| format!("{target} {test}")));
                 }
-                Verdict::Passed(_) => {}
+                Verdict::Passed(_) => not_tested.extend(self.not_tested(name, target)?),
                 Verdict::Unknown => {
                     bail!("with the fault `{name}` the tests of {target} ended without a result")
                 }
             }
+        }
+        if let (true, Some(reason)) = (caught.is_empty(), not_tested.first()) {
+            out::line(format!("fault {name}: {reason}"));
+            return Ok(None);
         }
         if caught.is_empty() {
             return Ok(Some(format!(
@@ -153,17 +173,34 @@ impl Bench<'_> {
         Ok(None)
     }
 
+    /// Returns the lines in which tests say what they could not test here. In continuous integration they must not.
+    fn not_tested(&self, fault: &str, target: &str) -> Result<Vec<String>> {
+        if std::env::var("CI").as_deref() == Ok("true") {
+            return Ok(Vec::new());
+        }
+        let text = fs::read(self.output(Some(fault), target, "stderr"))?;
+        let text = String::from_utf8_lossy(&text);
+        Ok(text.lines().filter(|line| line.starts_with(NOT_TESTED)).map(str::to_owned).collect())
+    }
+
+    /// Returns the file with a stream of a test program.
+    fn output(&self, fault: Option<&str>, target: &str, stream: &str) -> PathBuf {
+        self.outputs.join(format!("{}-{target}.{stream}.txt", fault.unwrap_or("none")))
+    }
+
     /// Runs tests of one target by their full names.
     fn run(&self, fault: Option<&str>, target: &str, names: &[&str]) -> Result<Verdict> {
         let suite = self.suites.get(target).with_context(|| format!("there is no test target `{target}`"))?;
-        let output = self.outputs.join(format!("{}-{target}.txt", fault.unwrap_or("none")));
-        let file = File::create(&output).with_context(|| format!("could not write {}", output.display()))?;
+        let create =
+            |path: &Path| File::create(path).with_context(|| format!("could not write {}", path.display()));
+        let output = self.output(fault, target, "stdout");
+        let (file, errors) = (create(&output)?, create(&self.output(fault, target, "stderr"))?);
         let mut command = suite.command();
         command.args(["--exact", "--quiet"]).args(names).env(SERVER_URL_VARIABLE, self.server_url);
         command.env_remove(VARIABLE).envs(fault.map(|fault| (VARIABLE, fault)));
         let mut child = command
             .stdout(file)
-            .stderr(Stdio::null())
+            .stderr(errors)
             .spawn()
             .with_context(|| format!("could not run the tests of {target}"))?;
         let began = Instant::now();

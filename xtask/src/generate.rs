@@ -17,6 +17,10 @@ fn generated() -> Vec<(&'static str, String)> {
         "docs/reference/graph.schema.json",
         format!("{:#}\n", tidemill_core::graph::schema::schema()),
     ));
+    files.push((
+        "docs/reference/feed.schema.json",
+        format!("{:#}\n", tidemill_core::feed_definition::schema::schema()),
+    ));
     files
 }
 

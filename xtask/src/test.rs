@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, anyhow};
 use tidemill_testkit::cluster::{Cluster, Options, SERVER_URL_VARIABLE, TEMPLATE_VARIABLE, Template};
 use tidemill_testkit::interface::at;
 
-use crate::{faults, fuzz, out, setup, suites, workspace};
+use crate::{check, faults, fuzz, out, setup, suites, workspace};
 
 /// Duration of each long simulation in minutes.
 const SOAK_MINUTES_VARIABLE: &str = "TIDEMILL_SOAK_MINUTES";
@@ -72,17 +72,50 @@ pub(crate) fn screenshots(folder: &str) -> Result<ExitCode> {
     Ok(workspace::exit_code(status))
 }
 
-/// Runs one benchmark with the release profile.
+/// Benchmarks that only count what the server does, so that the client need not be optimised.
+const COUNTING: [&str; 1] = ["instructions"];
+
+/// The workspace of other queues, and the package of each.
+const PEERS_MANIFEST: &str = "crates/bench/peers/Cargo.toml";
+const PEERS: [&str; 3] = ["peer-graphile", "peer-river", "peer-awa"];
+
+/// Builds the programs that drive other queues. The benchmark skips those that could not be built.
+fn build_peers() -> Result<()> {
+    let build = |packages: &[&str]| {
+        let mut cargo = workspace::cargo();
+        cargo.args(["build", "--release", "--locked", "--manifest-path", PEERS_MANIFEST]);
+        cargo.args(packages).status().context("could not run cargo")
+    };
+    if build(&["--workspace"])?.success() {
+        return Ok(());
+    }
+    for package in PEERS {
+        if !build(&["--package", package])?.success() {
+            out::line(format!("{package} could not be built, so this queue is skipped"));
+        }
+    }
+    Ok(())
+}
+
+/// Runs one benchmark with the release profile, unless it only counts.
 pub(crate) fn bench(name: &str, options: &[&str]) -> Result<ExitCode> {
+    for finding in check::frozen::findings(&workspace::root())? {
+        out::line(format!("warning: {finding}"));
+    }
+    if name == "peers" {
+        build_peers()?;
+    }
     // Some benchmarks start the binary. Built together, both share their dependencies; built separately, cargo would
     // compile them twice with different features.
     let both = ["--package", "tidemill", "--package", "tidemill-bench"];
-    let built = workspace::cargo().args(["build", "--release"]).args(both).status();
+    let (profile, folder): (&[&str], &str) =
+        if COUNTING.contains(&name) { (&[], "debug") } else { (&["--release"], "release") };
+    let built = workspace::cargo().arg("build").args(profile).args(both).status();
     let built = built.context("could not run cargo")?;
     if !built.success() {
         return Ok(workspace::exit_code(built));
     }
-    let bench = workspace::target()?.join("release/tidemill-bench");
+    let bench = workspace::target()?.join(folder).join("tidemill-bench");
     let status = Command::new(&bench)
         .arg(name)
         .args(options)

@@ -1,7 +1,7 @@
 //! Authentication of callers, and authorization of their requests.
 //!
 //! A caller sends a token in a header, or the cookie of a session that was opened with a token. The token determines
-//! the caller's role and the project that it sees. A local server has one token, and its caller may do everything.
+//! the caller's role and the projects that it sees. A local server has one token, and its caller may do everything.
 //! Privileged changes are written to the audit log in the same transaction.
 
 mod audit_trail;
@@ -19,16 +19,18 @@ pub(crate) use lookup_queue::LookupQueue;
 use crate::app::App;
 use crate::endpoint::Route;
 use crate::error::ApiError;
-use audit_trail::AuditTrail;
+use audit_trail::{AuditTrail, ReportTrail};
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
+use http::StatusCode;
 use http::request::Parts;
 use std::net::IpAddr;
 use std::sync::Arc;
 use tidemill_core::access::{Role, Secret, Token};
 use tidemill_core::project::LIST_PROJECTS;
+use tidemill_core::project_set::ProjectSet;
 use tidemill_core::reach::DefinedBy;
 use tidemill_core::run::Run;
 use tidemill_core::{RunId, Timestamp};
@@ -111,26 +113,40 @@ pub struct Caller {
     /// Name for the audit log.
     pub name: String,
     pub role: Role,
-    /// The only project that the caller sees; `None` for all projects.
-    pub project: Option<String>,
+    /// The projects that the caller sees.
+    pub projects: ProjectSet,
 }
 
 impl Caller {
     /// Whether the caller may see objects of a project.
     pub fn can_see(&self, project: &str) -> bool {
-        self.project.as_deref().is_none_or(|own| own == project)
+        self.projects.contains(project)
+    }
+
+    /// Whether the caller may see objects of every project and of the whole installation.
+    pub fn sees_all_projects(&self) -> bool {
+        self.projects.is_all()
     }
 
     /// Returns the project that a list must be restricted to: the caller's own, or the requested one.
     ///
-    /// For another project than the caller's own, the error is the same as for a project that does not exist.
+    /// For another project than the caller's own, the error is the same as for a project that does not exist. Lists
+    /// are for people, whose tokens have one project or all: a caller of several projects is refused.
     pub fn narrow_project(&self, requested: Option<String>) -> Result<Option<String>, ApiError> {
-        match (&self.project, requested) {
-            (None, requested) => Ok(requested),
-            (Some(own), None) => Ok(Some(own.clone())),
-            (Some(own), Some(requested)) if *own == requested => Ok(Some(requested)),
-            (Some(_), Some(requested)) => Err(invisible_project(&requested)),
+        match (&self.projects, requested) {
+            (ProjectSet::All, requested) => Ok(requested),
+            (ProjectSet::Only(_), Some(requested)) if self.can_see(&requested) => Ok(Some(requested)),
+            (ProjectSet::Only(_), Some(requested)) => Err(invisible_project(&requested)),
+            (ProjectSet::Only(_), None) => match self.projects.single() {
+                Some(own) => Ok(Some(own.to_owned())),
+                None => Err(several_projects_error()),
+            },
         }
+    }
+
+    /// Returns the project that every list for this caller is restricted to; `None` for all projects.
+    pub fn own_project(&self) -> Result<Option<String>, ApiError> {
+        self.narrow_project(None)
     }
 
     /// Returns a run that the caller may see. Another project's run is reported as unknown.
@@ -141,11 +157,17 @@ impl Caller {
 
     /// Checks that the caller may see a run. Needs no query for callers that see every project.
     pub async fn check_run_access(&self, app: &App, run: &RunId) -> Result<(), ApiError> {
-        if self.project.is_some() {
+        if !self.sees_all_projects() {
             self.run(app, run).await?;
         }
         Ok(())
     }
+}
+
+/// Error for a list that can be restricted to one project only.
+fn several_projects_error() -> ApiError {
+    let message = "a token of several projects is not allowed to do this";
+    ApiError::new(StatusCode::FORBIDDEN, "forbidden", message).hint("use a token of one project")
 }
 
 /// Error for an unknown project, with the hint how to create it.
@@ -183,6 +205,7 @@ pub(crate) async fn guard(
     let (mut parts, mut body) = request.into_parts();
     let (caller, auth) = identify(&route.app, &parts).await?;
     let audit = AuditTrail::start(&route, &mut parts, &caller, &auth).await;
+    let report = ReportTrail::start(&route, &parts, &caller, &auth);
     let mut admitted = route.permission.check(&caller);
     if admitted.is_ok() && csrf::is_mutation(&parts.method) {
         match csrf::check_token(&parts, body, &auth).await {
@@ -194,12 +217,21 @@ pub(crate) async fn guard(
         if let Some(audit) = audit {
             audit.finish(error.status()).await;
         }
+        if let Some(report) = report {
+            report.finish(error.status()).await;
+        }
         return Err(error);
     }
     parts.extensions.insert(caller);
     parts.extensions.insert(auth);
     let request = Request::from_parts(parts, body);
-    let Some(audit) = audit else { return Ok(next.run(request).await) };
+    let Some(audit) = audit else {
+        let response = next.run(request).await;
+        if let Some(report) = report {
+            report.finish(response.status()).await;
+        }
+        return Ok(response);
+    };
     // The state of the handler is the app of this call, so no handler can forget the audit entry.
     let handler = route.handler.with_state::<()>(route.app.for_call(audit.entry()));
     // In a task of its own: if the client disconnects, the audit entry is written nevertheless.

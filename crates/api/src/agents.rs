@@ -93,16 +93,15 @@ fn unknown(agent: Uuid) -> ApiError {
 }
 
 impl Caller {
-    /// Returns an agent that the caller may change: one of its project, or any for callers that see every project.
+    /// Returns an agent that the caller may change: one whose projects it all sees.
     async fn agent(&self, app: &App, agent: Uuid) -> Result<Agent, ApiError> {
         let found = app.graphs().agent(agent).await?;
-        let is_theirs = self.project.is_none() || self.project == found.project_id;
-        if is_theirs { Ok(found) } else { Err(unknown(agent)) }
+        if self.projects.covers(&found.projects) { Ok(found) } else { Err(unknown(agent)) }
     }
 }
 
 async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Page<Agent>>, ApiError> {
-    Ok(Json(Page::complete(app.graphs().agents(caller.project.as_deref()).await?)))
+    Ok(Json(Page::complete(app.graphs().agents(caller.own_project()?.as_deref()).await?)))
 }
 
 async fn drain(
@@ -143,7 +142,7 @@ async fn register(
         labels: register.labels,
         capacity: register.capacity,
         version: register.version,
-        project_id: caller.project,
+        projects: caller.projects,
         token_id: auth.token_id,
         boot_id: stored_boot(register.boot),
         secret_hash: secret_hash(&register.secret)?,

@@ -4,6 +4,7 @@ use crate::access::{Access, LookupQueue, RefusalLimiter};
 use crate::claim_waiters::ClaimWaiters;
 use crate::live::Hub;
 use crate::metrics::ScrapeCache;
+use crate::runs::ClaimCache;
 use std::sync::Arc;
 use tidemill_core::access::NewAuditRecord;
 use tidemill_engine::Engine;
@@ -36,6 +37,7 @@ struct Inner {
     keyring: CredentialCache,
     lookups: LookupQueue,
     refusals: RefusalLimiter,
+    claim_cache: ClaimCache,
     claim_waiters: ClaimWaiters,
     scrape: ScrapeCache,
     live: Hub,
@@ -59,6 +61,7 @@ impl App {
                 keyring,
                 lookups,
                 refusals: RefusalLimiter::default(),
+                claim_cache: ClaimCache::default(),
                 claim_waiters,
                 scrape,
                 live,
@@ -149,6 +152,11 @@ impl App {
     /// Limiter of recorded refusals.
     pub(crate) fn refusals(&self) -> &RefusalLimiter {
         &self.inner.refusals
+    }
+
+    /// Cache of the claims of runs.
+    pub(crate) fn claim_cache(&self) -> &ClaimCache {
+        &self.inner.claim_cache
     }
 
     pub(crate) fn claim_waiters(&self) -> &ClaimWaiters {

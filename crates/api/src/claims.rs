@@ -36,13 +36,13 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// Restricts the requested projects to the caller's own, if it has one.
+/// Restricts the requested projects to the caller's own.
 fn visible_projects(caller: &Caller, requested: Option<Vec<String>>) -> Option<Vec<String>> {
-    match (&caller.project, requested) {
+    match (caller.projects.names(), requested) {
         (None, requested) => requested,
-        (Some(own), None) => Some(vec![own.clone()]),
-        (Some(own), Some(requested)) => {
-            Some(requested.into_iter().filter(|project| project == own).collect())
+        (Some(own), None) => Some(own),
+        (Some(_), Some(requested)) => {
+            Some(requested.into_iter().filter(|project| caller.can_see(project)).collect())
         }
     }
 }

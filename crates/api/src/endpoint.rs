@@ -48,6 +48,11 @@ impl Permission {
         }
     }
 
+    /// Whether the route is for the reports of workers and agents.
+    pub(crate) const fn is_report(self) -> bool {
+        !self.is_privileged()
+    }
+
     pub(crate) fn check(self, caller: &Caller) -> Result<(), ApiError> {
         if self.roles().contains(&caller.role) { Ok(()) } else { Err(ApiError::forbidden(caller, self)) }
     }

@@ -100,6 +100,12 @@ impl ApiError {
             .hint(format!("use a token with one of these roles: {}", roles.join(", ")))
     }
 
+    /// Adds the position of the request that was refused to a call with several of them.
+    pub(crate) fn at_position(mut self, position: usize) -> Self {
+        self.problem.message = format!("runs[{position}]: {}", self.problem.message);
+        self
+    }
+
     fn caused_by(mut self, error: Error) -> Self {
         self.cause = Some(Cause(Arc::new(error)));
         self

@@ -55,9 +55,9 @@ async fn check_scope_access(app: &App, caller: &Caller, scope: &str) -> Result<O
             Ok(Some(projects::visible_project(app, caller, project).await?.project_id))
         }
         Some(("feed", feed)) => Ok(Some(caller.feed(app, feed).await?.feed.project_id)),
-        Some(("lane", _)) if caller.project.is_none() => Ok(None),
+        Some(("lane", _)) if caller.sees_all_projects() => Ok(None),
         Some(("lane", _)) => Err(shared_object_error("a lane")),
-        None if scope == SITE_SCOPE && caller.project.is_none() => Ok(None),
+        None if scope == SITE_SCOPE && caller.sees_all_projects() => Ok(None),
         None if scope == SITE_SCOPE => Err(shared_object_error("the site")),
         Some(_) | None => {
             let problem = "must be `project:ID`, `feed:NAME`, `lane:LANE` or `site`".to_owned();

@@ -49,7 +49,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Page<Hook>>, ApiError> {
-    Ok(Json(Page::complete(app.engine().store().hooks(None, caller.project).await?)))
+    Ok(Json(Page::complete(app.engine().store().hooks(None, caller.own_project()?).await?)))
 }
 
 async fn put(
@@ -80,7 +80,7 @@ async fn remove(
     caller: Caller,
     Id(name): Id<String>,
 ) -> Result<StatusCode, ApiError> {
-    app.engine().store().remove_hook(name, caller.project).await?;
+    app.engine().store().remove_hook(name, caller.own_project()?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -37,7 +37,7 @@ async fn info(State(app): State<App>, caller: Caller) -> Result<Json<Info>, ApiE
         now,
         caller: caller.name,
         role: caller.role.to_string(),
-        project: caller.project,
+        projects: caller.projects,
         loops,
     }))
 }

@@ -73,7 +73,7 @@ impl Caller {
 }
 
 async fn held(State(app): State<App>, caller: Caller) -> Result<Json<Page<JobRecord>>, ApiError> {
-    let jobs = app.graphs().held_jobs(caller.project.as_deref(), BATCH_MAX).await?;
+    let jobs = app.graphs().held_jobs(caller.own_project()?.as_deref(), BATCH_MAX).await?;
     Ok(Json(Page::complete(jobs)))
 }
 

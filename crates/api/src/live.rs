@@ -96,7 +96,7 @@ async fn stream_events(
     let cursor = after.map(|text| text.parse::<Cursor>()).transpose();
     let cursor = cursor.map_err(|bad| invalid_position(last.as_ref(), &bad.to_string()))?;
     let project = caller.narrow_project(params.project)?;
-    if let Some(name) = project.as_deref().filter(|_| caller.project.is_none()) {
+    if let Some(name) = project.as_deref().filter(|_| caller.sees_all_projects()) {
         let known = app.engine().store().projects().await?;
         if !known.iter().any(|project| project.project_id == name) {
             return Err(unknown_project(name));

@@ -46,7 +46,7 @@ async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Page<Projec
 pub(crate) async fn visible_project(app: &App, caller: &Caller, id: &str) -> Result<Project, ApiError> {
     let projects = app.engine().store().projects().await?;
     let found = projects.into_iter().find(|project| project.project_id == id && caller.can_see(id));
-    let refused = || if caller.project.is_none() { unknown_project(id) } else { invisible_project(id) };
+    let refused = || if caller.sees_all_projects() { unknown_project(id) } else { invisible_project(id) };
     found.ok_or_else(refused)
 }
 

@@ -60,7 +60,7 @@ async fn queue_line(
 ) -> Result<QueueSummary, ApiError> {
     let engine = app.engine();
     let mut depth = engine.store().depth(settings.queue.clone(), engine.clock().now()).await?;
-    if let VisibleFeeds::OfProject(_) = feeds {
+    if let VisibleFeeds::OfProjects(_) = feeds {
         depth.groups.retain(|group| feeds.contains(&group.group));
         depth = QueueDepth::of(depth.groups);
     }
@@ -107,7 +107,7 @@ async fn peek(
     // Messages of other projects are filtered out of the first ones; the search does not go on behind them.
     let read_limit = match feeds {
         VisibleFeeds::All => limit,
-        VisibleFeeds::OfProject(_) => BATCH_MAX,
+        VisibleFeeds::OfProjects(_) => BATCH_MAX,
     };
     let mut messages = engine.store().peek(name, read_limit, engine.clock().now()).await?;
     messages.retain(|message| feeds.contains(&message.group));
@@ -137,7 +137,7 @@ async fn dead(
     // Dead letters of other projects are skipped in large pages: there may be many before the caller's first one.
     let read_limit = match feeds {
         VisibleFeeds::All => limit,
-        VisibleFeeds::OfProject(_) => BATCH_MAX,
+        VisibleFeeds::OfProjects(_) => BATCH_MAX,
     };
     loop {
         let found = app.engine().store().dead(name.clone(), read_limit, after).await?;
@@ -232,7 +232,7 @@ async fn replay(
     let which = match (&feeds, request.all) {
         (VisibleFeeds::All, true) => vec![Replay::All],
         (VisibleFeeds::All, false) => vec![Replay::Ids(request.ids)],
-        (VisibleFeeds::OfProject(_), _) => {
+        (VisibleFeeds::OfProjects(_), _) => {
             let own = visible_dead_letters(&app, &queue, &feeds, &request.ids).await?;
             own.chunks(BATCH_MAX).map(|ids| Replay::Ids(ids.to_vec())).collect()
         }

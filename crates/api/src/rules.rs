@@ -110,7 +110,7 @@ async fn import(
     let replaced = match (import.replace, feeds) {
         (false, _) => ReplaceScope::Nothing,
         (true, VisibleFeeds::All) => ReplaceScope::All,
-        (true, VisibleFeeds::OfProject(own)) => ReplaceScope::OfFeeds(own.into_iter().collect()),
+        (true, VisibleFeeds::OfProjects(own)) => ReplaceScope::OfFeeds(own.into_iter().collect()),
     };
     annotate(&app, &rules, import.replace).await?;
     let added = app.syncs().add_rules(rules, replaced, key).await?;

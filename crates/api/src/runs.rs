@@ -4,7 +4,7 @@ mod changes;
 mod leases;
 mod reads;
 
-pub(crate) use leases::stored_request_id;
+pub(crate) use leases::{ClaimCache, stored_request_id};
 pub(crate) use reads::rows;
 
 use crate::endpoint::{Endpoint, Permission};
@@ -17,7 +17,7 @@ use tidemill_wire::Page;
 use tidemill_wire::runs::{
     Append, AppendResponse, ArtifactResponse, Cancel, CancelResponse, Fail, FailResponse, Finish, FinishMany,
     Hold, ListArtifacts, ListEvents, ListFailures, ListRuns, ListTail, ListWaiting, NewArtifact, NewRun,
-    Outcome, Outcomes, RunDetail, Tail, Why,
+    NewRuns, Outcome, Outcomes, QueuedRuns, RunDetail, Tail, Why,
 };
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
@@ -34,6 +34,14 @@ fn for_people() -> Vec<Endpoint> {
             .keyed()
             .responds::<QueueOutcome>(201, "The run was queued")
             .responds::<QueueOutcome>(200, "The existing run of a repeated request with the same key"),
+        Endpoint::new(Method::POST, "/v1/runs/batch", Permission::Operate, changes::queue_many)
+            .describe("runs", "Queue up to 1,000 runs: all of them, or none if one request is refused")
+            .body::<NewRuns>()
+            .responds::<QueuedRuns>(
+                201,
+                "At least one run was queued; one outcome for each request, in order",
+            )
+            .responds::<QueuedRuns>(200, "The existing runs, if all requests are repeated"),
         Endpoint::new(Method::GET, "/v1/runs", Permission::Read, reads::list)
             .describe("runs", "List runs, newest first")
             .query::<ListRuns>()

@@ -1,4 +1,4 @@
-//! Visibility of feeds, syncs, rules and queues for callers of one project. The error for an invisible object is
+//! Visibility of feeds, syncs, rules and queues for callers of some projects. The error for an invisible object is
 //! exactly the same as for one that does not exist.
 //!
 //! A feed belongs to a project, and so do its syncs, rejected records, gaps and messages. A rule belongs to the project
@@ -30,18 +30,18 @@ impl FromStr for Name {
     }
 }
 
-/// VisibleFeeds that a caller sees.
+/// The feeds that a caller sees.
 pub(crate) enum VisibleFeeds {
     All,
-    /// The feeds of one project.
-    OfProject(BTreeSet<String>),
+    /// The feeds of the projects of a caller.
+    OfProjects(BTreeSet<String>),
 }
 
 impl VisibleFeeds {
     pub(crate) fn contains(&self, feed: &str) -> bool {
         match self {
             Self::All => true,
-            Self::OfProject(own) => own.contains(feed),
+            Self::OfProjects(own) => own.contains(feed),
         }
     }
 
@@ -49,7 +49,7 @@ impl VisibleFeeds {
     pub(crate) fn contains_rule(&self, rule: &PricingRule) -> bool {
         match self {
             Self::All => true,
-            Self::OfProject(own) => rule.feed.as_ref().is_some_and(|feed| own.contains(feed)),
+            Self::OfProjects(own) => rule.feed.as_ref().is_some_and(|feed| own.contains(feed)),
         }
     }
 }
@@ -62,15 +62,17 @@ impl Caller {
         key: Option<String>,
         body: &impl Serialize,
     ) -> Option<RequestKey> {
-        let scope =
-            self.project.as_ref().map_or_else(|| "all".to_owned(), |project| format!("project:{project}"));
+        let scope = self
+            .projects
+            .names()
+            .map_or_else(|| "all".to_owned(), |own| format!("project:{}", own.join(",")));
         let body = serde_json::to_vec(body).unwrap_or_default();
         key.map(|key| RequestKey::new(scope, route, key, &body))
     }
 
-    /// Refuses callers of one project, for requests that concern the whole installation.
+    /// Refuses callers of some projects, for requests that concern the whole installation.
     pub(crate) fn require_all_projects(&self) -> Result<(), ApiError> {
-        if self.project.is_none() {
+        if self.sees_all_projects() {
             return Ok(());
         }
         let message = "a token of one project is not allowed to do this";
@@ -80,10 +82,12 @@ impl Caller {
 
     /// The feeds that the caller sees.
     pub(crate) async fn feeds(&self, app: &App) -> Result<VisibleFeeds, ApiError> {
-        let Some(project) = &self.project else { return Ok(VisibleFeeds::All) };
+        if self.sees_all_projects() {
+            return Ok(VisibleFeeds::All);
+        }
         let feeds = app.engine().store().feeds().await?;
-        let own = feeds.into_iter().filter(|feed| feed.feed.project_id == *project);
-        Ok(VisibleFeeds::OfProject(own.map(|feed| feed.feed.feed).collect()))
+        let own = feeds.into_iter().filter(|feed| self.can_see(&feed.feed.project_id));
+        Ok(VisibleFeeds::OfProjects(own.map(|feed| feed.feed.feed).collect()))
     }
 
     /// Returns a feed that the caller may see.
@@ -103,7 +107,7 @@ impl Caller {
     /// Returns a sync that the caller may see, by its own id or the id of its last run.
     pub(crate) async fn sync(&self, app: &App, id: &str) -> Result<Sync, ApiError> {
         let found = app.engine().store().sync(id.to_owned()).await?;
-        if self.project.is_none() {
+        if self.sees_all_projects() {
             return Ok(found);
         }
         let feed = app.engine().store().feed(found.feed.clone()).await;
@@ -114,7 +118,7 @@ impl Caller {
     }
 }
 
-/// Error for a caller of one project that tries to change a shared object.
+/// Error for a caller of some projects that tries to change a shared object.
 pub(crate) fn shared_object_error(what: &str) -> ApiError {
     let message = format!("a token of one project is not allowed to change {what}");
     ApiError::new(StatusCode::FORBIDDEN, "forbidden", message).hint("use a token that sees every project")

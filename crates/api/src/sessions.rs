@@ -37,7 +37,7 @@ fn session(caller: Caller, auth: &AuthContext) -> Session {
     Session {
         caller: caller.name,
         role: caller.role,
-        project: caller.project,
+        projects: caller.projects,
         csrf: signed.map(|signed| signed.csrf.clone()),
         expires_at: signed.map(|signed| signed.expires_at),
     }

@@ -19,5 +19,5 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 
 async fn stats(State(app): State<App>, caller: Caller) -> Result<Json<Stats>, ApiError> {
     let engine = app.engine();
-    Ok(Json(engine.store().stats_of(caller.project, engine.clock().now()).await?))
+    Ok(Json(engine.store().stats_of(caller.own_project()?, engine.clock().now()).await?))
 }

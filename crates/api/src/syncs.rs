@@ -33,7 +33,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Method::GET, "/v1/syncs/{sync}/pace", Permission::Read, pace)
             .describe(
                 "syncs",
-                "Show the number of stones that a sync stored per interval, from its first page on",
+                "Show the number of records that a sync stored per interval, from its first page on",
             )
             .responds::<Pace>(200, "The counts, in a bounded number of intervals"),
         Endpoint::new(Method::POST, "/v1/syncs/{sync}/retry", Permission::Operate, retry)
@@ -83,7 +83,7 @@ async fn list(
     let limit = rows(params.limit)?;
     caller.check_feed(&app, params.feed.as_deref()).await?;
     let filter =
-        SyncFilter { feed: params.feed, project: caller.project.clone(), before: params.after, limit };
+        SyncFilter { feed: params.feed, project: caller.own_project()?, before: params.after, limit };
     let items = app.engine().store().list_syncs(filter).await?;
     let next = items.last().filter(|_| items.len() == limit).map(|sync| sync.run_id.to_string());
     Ok(Json(Page { items, next }))
@@ -155,11 +155,11 @@ async fn rejects(
     let limit = rows(params.limit)?;
     caller.check_feed(&app, params.feed.as_deref()).await?;
     let after = params.after.as_deref().map(cursor::decode).transpose()?;
-    let after = after.map(|(last_at, feed, stone_id)| RejectPosition { last_at, feed, stone_id });
-    let filter = RejectFilter { feed: params.feed, project: caller.project.clone(), after, limit };
+    let after = after.map(|(last_at, feed, record_id)| RejectPosition { last_at, feed, record_id });
+    let filter = RejectFilter { feed: params.feed, project: caller.own_project()?, after, limit };
     let items = app.engine().store().list_rejects(filter).await?;
     let last = items.last().filter(|_| items.len() == limit);
-    let next = last.map(|reject| cursor::encode(&(reject.last_at, &reject.feed, &reject.stone_id)));
+    let next = last.map(|reject| cursor::encode(&(reject.last_at, &reject.feed, &reject.record_id)));
     Ok(Json(Page { items, next }))
 }
 
@@ -173,7 +173,7 @@ async fn gaps(
     let filter = GapFilter {
         feed: params.feed,
         closed: params.all.unwrap_or(false),
-        project: caller.project.clone(),
+        project: caller.own_project()?,
         after: params.after.unwrap_or(0),
         limit,
     };

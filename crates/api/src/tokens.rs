@@ -1,6 +1,6 @@
 //! Tokens: create, list, revoke.
 
-use crate::access::Caller;
+use crate::access::{Caller, invisible_project};
 use crate::app::App;
 use crate::endpoint::{Endpoint, Permission};
 use crate::error::ApiError;
@@ -11,6 +11,7 @@ use axum::extract::State;
 use http::{Method, StatusCode};
 use serde_json::json;
 use tidemill_core::access::{Role, Token};
+use tidemill_core::project_set::ProjectSet;
 use tidemill_engine::access::TokenCreation;
 use tidemill_store::ListPage;
 use tidemill_wire::access::{ListTokens, NewToken, NewTokenResponse};
@@ -44,16 +45,13 @@ async fn create(
     Body(new): Body<NewToken>,
 ) -> Result<(StatusCode, Json<NewTokenResponse>), ApiError> {
     let key = caller.request_key("POST /v1/tokens", key, &new);
-    check_projects(&caller, &new)?;
-    let new = tidemill_core::access::NewToken {
-        name: new.name,
-        role: new.role,
-        // An admin of one project cannot create a token for other projects.
-        project_id: caller.narrow_project(new.project)?,
-        expires_in_secs: new.expires_in_secs,
-    };
+    let projects = projects(&caller, &new)?;
+    let NewToken { name, role, expires_in_secs, .. } = new;
+    let new = tidemill_core::access::NewToken { name, role, projects, expires_in_secs };
     app.annotate_audit(|line| {
-        line.add_detail("name", new.name.as_str()).add_detail("role", json!(new.role));
+        line.add_detail("name", new.name.as_str())
+            .add_detail("role", json!(new.role))
+            .add_detail("projects", json!(new.projects));
     });
     let (token, secret) = match app.engine().create_token_once(new, &caller.name, key).await? {
         TokenCreation::Created(token, secret) => (*token, secret),
@@ -63,18 +61,22 @@ async fn create(
     Ok((StatusCode::CREATED, Json(made)))
 }
 
-/// Checks the projects of a new token. The scope of an agent's token decides which jobs a machine executes, so it is
-/// never a default.
-fn check_projects(caller: &Caller, new: &NewToken) -> Result<(), ApiError> {
+/// Returns the projects of a new token. The projects of an agent's token decide which jobs a machine executes, so all
+/// projects are never a default for it. An admin of one project cannot create a token for other projects.
+fn projects(caller: &Caller, new: &NewToken) -> Result<ProjectSet, ApiError> {
     if new.all_projects {
         caller.require_all_projects()?;
     }
-    let (field, problem) = match (&new.project, new.all_projects) {
-        (Some(_), true) => ("all_projects", "must be false if a project is named"),
-        (None, false) if new.role == Role::Agent && caller.project.is_none() => {
-            ("project", "is required for a token of role agent, or `all_projects` must be true")
+    if let Some(hidden) = new.projects.iter().find(|project| !caller.can_see(project)) {
+        return Err(invisible_project(hidden));
+    }
+    let (field, problem) = match (new.projects.is_empty(), new.all_projects) {
+        (false, false) => return Ok(ProjectSet::only(new.projects.iter().cloned())),
+        (false, true) => ("all_projects", "must be false if a project is named"),
+        (true, false) if new.role == Role::Agent && caller.sees_all_projects() => {
+            ("projects", "is required for a token of role agent, or `all_projects` must be true")
         }
-        (Some(_), false) | (None, true | false) => return Ok(()),
+        (true, true | false) => return Ok(caller.projects.clone()),
     };
     Err(ApiError::invalid(vec![FieldError { field: field.to_owned(), problem: problem.to_owned() }])
         .hint("tidemill token create NAME --role agent --project PROJECT"))
@@ -104,6 +106,6 @@ async fn revoke(
     caller: Caller,
     Id(token): Id<Uuid>,
 ) -> Result<Json<Token>, ApiError> {
-    let project = caller.project.as_deref();
-    Ok(Json(app.keyring().revoke(app.engine(), token, project, &caller.name).await?))
+    let project = caller.own_project()?;
+    Ok(Json(app.keyring().revoke(app.engine(), token, project.as_deref(), &caller.name).await?))
 }

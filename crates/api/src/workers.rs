@@ -49,9 +49,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 /// The stored id of a caller's worker: derived from the given one and the caller's token. Without a token, it is
 /// derived from the caller's project; a caller with neither uses the given id.
 pub(crate) fn stored_id(caller: &Caller, auth: &AuthContext, given: WorkerId) -> WorkerId {
-    let owner = match (auth.token_id, &caller.project) {
+    let owner = match (auth.token_id, caller.projects.names()) {
         (Some(token), _) => format!("token {token}"),
-        (None, Some(project)) => format!("project {project}"),
+        (None, Some(projects)) => format!("project {}", projects.join(",")),
         (None, None) => return given,
     };
     WorkerId(ids::derived_uuid(&format!("worker {} of {owner}", given.0)))
@@ -65,7 +65,7 @@ fn with_given_id(error: Error, given: WorkerId, stored: WorkerId) -> ApiError {
 }
 
 async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Page<Worker>>, ApiError> {
-    Ok(Json(Page::complete(app.engine().store().workers_of(caller.project).await?)))
+    Ok(Json(Page::complete(app.engine().store().workers_of(caller.own_project()?).await?)))
 }
 
 async fn register(

@@ -57,7 +57,7 @@ cases! {
         every_route_admits_exactly_its_roles,
         no_route_admits_missing_expired_revoked_or_malformed_tokens;
     matrix:
-        every_route_answers_tokens_of_one_project_as_stated;
+        every_route_answers_tokens_of_projects_as_stated;
     other_projects:
         other_projects_get_not_found_for_everything,
         worker_is_invisible_to_other_projects,
@@ -119,6 +119,7 @@ cases! {
         repeated_request_is_audited_once;
     audit_outcomes:
         every_change_is_recorded_once_with_actor_and_source,
+        refused_reports_are_recorded_once_per_route_and_minute,
         refused_changes_are_never_recorded_as_applied,
         hook_name_of_another_project_is_recorded_as_refused,
         cancelling_through_finish_is_audited,

@@ -22,23 +22,8 @@ mod syncs;
 #[path = "api/workers.rs"]
 mod workers;
 
-/// Runs each case on both stores.
-macro_rules! on_both {
-    ($($module:ident :: $case:ident),+ $(,)?) => {
-        mod postgres {
-            use tidemill_testkit::interface::Kind;
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-            async fn $case() { super::$module::$case(Kind::Postgres).await; })+
-        }
-        mod sqlite {
-            use tidemill_testkit::interface::Kind;
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-            async fn $case() { super::$module::$case(Kind::Sqlite).await; })+
-        }
-    };
-}
-
-on_both! {
+tidemill_testkit::on_both! {
+    worker_threads = 4;
     requests::idempotency_key_refuses_a_different_request,
     requests::concurrent_requests_with_one_key_make_one_rule,
     requests::idempotency_key_expires_after_a_day,

@@ -24,20 +24,7 @@ use tower::ServiceExt as _;
 const SECRET_ENV: &str = "CARGO_PKG_NAME";
 const SHA: &str = "6113728f27ae82c7b1a177c8d03f9e96e0adf246";
 
-macro_rules! on_both {
-    ($($case:ident),+ $(,)?) => {
-        mod postgres {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$case(tidemill_testkit::interface::Kind::Postgres).await; })+
-        }
-        mod sqlite {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$case(tidemill_testkit::interface::Kind::Sqlite).await; })+
-        }
-    };
-}
-
-on_both! {
+tidemill_testkit::on_both! {
     push_queues_a_run_by_its_branch,
     repeated_delivery_makes_one_run,
     replayed_body_with_a_new_id_makes_no_second_run,

@@ -18,20 +18,7 @@ use tidemill_testkit::interface::{Fixture, Kind, PlainSql, at};
 use tidemill_testkit::webhook_receiver::WebhookReceiver;
 use tower::ServiceExt as _;
 
-macro_rules! on_both {
-    ($($case:ident),+ $(,)?) => {
-        mod postgres {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$case(tidemill_testkit::interface::Kind::Postgres).await; })+
-        }
-        mod sqlite {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$case(tidemill_testkit::interface::Kind::Sqlite).await; })+
-        }
-    };
-}
-
-on_both! {
+tidemill_testkit::on_both! {
     panicking_transaction_fails_its_caller_only,
     unreadable_run_loses_its_own_notice_only,
     unreadable_notice_does_not_stop_sweep_and_prune,

@@ -9,6 +9,7 @@ use std::net::{SocketAddr, TcpListener};
 use tidemill_api::access::Access;
 use tidemill_api::{App, router};
 use tidemill_core::access::{NewToken, Role};
+use tidemill_core::project_set::ProjectSet;
 use tidemill_core::reach::{Reach, ReachKind, ReachList};
 use tidemill_core::run::RunState;
 use tidemill_core::signature::sign;
@@ -24,20 +25,7 @@ const VARIABLE: &str = "CARGO_PKG_NAME";
 const UNSET: &str = "TIDEMILL_TEST_IS_NEVER_SET";
 const PROJECT: &str = "default";
 
-macro_rules! on_both {
-    ($($case:ident),+ $(,)?) => {
-        mod postgres {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$case(tidemill_testkit::interface::Kind::Postgres).await; })+
-        }
-        mod sqlite {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$case(tidemill_testkit::interface::Kind::Sqlite).await; })+
-        }
-    };
-}
-
-on_both! {
+tidemill_testkit::on_both! {
     unlisted_uses_of_a_project_are_refused,
     listed_feed_of_a_project_syncs_and_copies,
     role_with_narrower_lists_stops_only_the_project_feed,
@@ -63,7 +51,7 @@ impl ReachFixture {
         let new = NewToken {
             name: "bob".to_owned(),
             role: Role::Admin,
-            project_id: Some(PROJECT.to_owned()),
+            projects: ProjectSet::of(Some(PROJECT)),
             expires_in_secs: None,
         };
         let (_, secret) = syncs.engine().create_token(new, "ann").await.expect("a token is made");

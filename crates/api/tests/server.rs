@@ -20,17 +20,4 @@ mod sync_metrics;
 #[path = "server/waiting_claims.rs"]
 mod waiting_claims;
 
-/// Runs each of these functions as a test on both stores.
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod postgres {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() { super::$name(tidemill_testkit::interface::Kind::Postgres).await; })*
-        }
-        mod sqlite {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() { super::$name(tidemill_testkit::interface::Kind::Sqlite).await; })*
-        }
-    };
-}
-pub(crate) use on_both;
+pub(crate) use tidemill_testkit::on_both;

@@ -1,6 +1,6 @@
 -- Many events of one run: every tenth is a warning, every hundredth an error. The caller has disabled the triggers.
-INSERT INTO ops.run_events (run_id, seq, event_id, kind, level, message, payload)
-SELECT r.run_id, n + 1, 'evt-' || substr(r.run_id, 5) || '-' || (n + 1), 'log',
+INSERT INTO ops.run_log (run_id, seq, kind, level, message, payload)
+SELECT r.run_id, n + 1, 'log',
        CASE WHEN n % 100 = 0 THEN 'error' WHEN n % 10 = 0 THEN 'warn' ELSE 'info' END,
        'line ' || n || ' of the output of a command with many lines',
        CASE WHEN n % 10 = 0 THEN jsonb_build_object('number', n) ELSE '{}' END

@@ -7,5 +7,5 @@ WITH inserted AS (
       FROM ops.label_sets s, generate_series(1, $1) n
      WHERE s.project_id = 'bench' AND s.labels = '{}'
     RETURNING run_id, env_id)
-INSERT INTO ops.run_events (run_id, seq, event_id, kind, level, message, env_id)
-SELECT run_id, 1, 'evt-' || substr(run_id, 5) || '-1', 'transition', 'info', 'Run queued', env_id FROM inserted
+INSERT INTO ops.run_steps (created_at, seq, step, run_id, env_id)
+SELECT clock_timestamp(), 1, 'q', run_id, env_id FROM inserted

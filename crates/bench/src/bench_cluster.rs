@@ -3,12 +3,13 @@
 use crate::report::{Cost, log};
 use anyhow::{Context as _, Result};
 use sqlx::{Connection as _, Executor as _, PgConnection};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use tidemill_engine::clock::host_now;
 use tidemill_engine::{Clock, Engine, RetryPolicy};
 use tidemill_store::{Options, Pooler, Store};
-use tidemill_testkit::cluster::{self, Cluster, Database, Durability};
+use tidemill_testkit::cluster::{self, Cluster, Database, Durability, Shutdown};
 
 /// Project and environment of every run.
 pub(crate) const PROJECT: &str = "bench";
@@ -23,20 +24,53 @@ impl BenchCluster {
     /// Starts the server with additional settings.
     pub(crate) fn start(settings: &[(&str, &str)]) -> Result<Self> {
         log("starting PostgreSQL with fsync and synchronous_commit on");
-        // A checkpoint would slow down only one side of a pair.
-        let defaults = [("max_wal_size", "4GB"), ("checkpoint_timeout", "30min")];
-        let settings = defaults.iter().chain(settings);
+        let settings =
+            frozen_settings(include_str!("../frozen/postgresql.conf")).chain(settings.iter().copied());
         let options = cluster::Options {
             durability: Durability::Full,
-            settings: settings.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            settings: settings.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             ..cluster::Options::default()
         };
         Ok(Self { cluster: Cluster::start(&options)? })
     }
 
+    /// Starts the server for comparisons of the hot path: no vacuum and no checkpoint starts by itself.
+    pub(crate) fn start_for_runs() -> Result<Self> {
+        let settings: Vec<_> = frozen_settings(include_str!("../frozen/runs.conf")).collect();
+        Self::start(&settings)
+    }
+
+    /// Restarts the server under another program, such as a profiler.
+    pub(crate) fn restart_under(&mut self, wrapper: Vec<OsString>) -> Result<()> {
+        self.cluster.stop(Shutdown::Fast)?;
+        self.cluster.run_under(wrapper);
+        self.cluster.resume()
+    }
+
+    /// Returns the directory of the server, which is removed with it.
+    pub(crate) fn directory(&self) -> &Path {
+        self.cluster.directory()
+    }
+
+    /// Returns the process id of the server.
+    pub(crate) fn process_id(&self) -> Result<u32> {
+        self.cluster.process_id().context("the server does not run")
+    }
+
+    /// Returns the URL of the database `postgres`.
+    pub(crate) fn url(&self) -> String {
+        self.cluster.url("postgres")
+    }
+
+    /// Creates a copy of a database. The copy is in the server's cache and its pages are in the WAL, so that the first
+    /// change of a page logs no page image.
+    pub(crate) fn copy(&self, template: &Database) -> Result<Database> {
+        Database::copy(&self.url(), &template.name)
+    }
+
     /// Creates a database without tables.
     pub(crate) fn empty_database(&self) -> Result<Database> {
-        Database::create(&self.cluster.url("postgres"))
+        Database::create(&self.url())
     }
 
     /// Creates a database with the tables of Tidemill and one project.
@@ -54,6 +88,11 @@ impl BenchCluster {
         engine.store().close().await;
         Ok(database)
     }
+}
+
+/// Reads lines such as `fsync = on`.
+fn frozen_settings(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(" = "))
 }
 
 pub(crate) async fn open(url: &str, connections: u32, pooler: Pooler) -> Result<Engine> {
@@ -134,8 +173,11 @@ impl CostTotal {
 
     /// Returns the cost per run.
     pub(crate) fn per_run(self) -> Option<Cost> {
-        (self.runs >= 1.0)
-            .then(|| Cost { wal_bytes: self.wal_bytes / self.runs, commits: self.commits / self.runs })
+        (self.runs >= 1.0).then(|| Cost {
+            wal_bytes: self.wal_bytes / self.runs,
+            commits: self.commits / self.runs,
+            cpu_micros: None,
+        })
     }
 }
 
@@ -155,12 +197,12 @@ pub(crate) async fn fill(
 ) -> Result<()> {
     if triggers == Triggers::Off {
         conn.execute("ALTER TABLE ops.runs DISABLE TRIGGER USER").await?;
-        conn.execute("ALTER TABLE ops.run_events DISABLE TRIGGER USER").await?;
+        conn.execute("ALTER TABLE ops.run_log DISABLE TRIGGER USER").await?;
     }
     sqlx::query(text).bind(rows).execute(&mut *conn).await?;
     if triggers == Triggers::Off {
         conn.execute("ALTER TABLE ops.runs ENABLE TRIGGER USER").await?;
-        conn.execute("ALTER TABLE ops.run_events ENABLE TRIGGER USER").await?;
+        conn.execute("ALTER TABLE ops.run_log ENABLE TRIGGER USER").await?;
     }
     Ok(())
 }
@@ -187,6 +229,9 @@ pub(crate) async fn database_with_runs(
 
 /// Vacuums the tables, so that both sides start in the same state.
 pub(crate) async fn vacuum(conn: &mut PgConnection) -> Result<()> {
-    conn.execute("VACUUM ANALYZE ops.runs, ops.run_events, ops.run_lookup, ops.unsuccessful_runs").await?;
+    conn.execute(
+        "VACUUM ANALYZE ops.runs, ops.run_steps, ops.run_log, ops.run_lookup, ops.unsuccessful_runs",
+    )
+    .await?;
     Ok(())
 }

@@ -42,7 +42,7 @@ pub(crate) async fn pages(cluster: &BenchCluster, plan: &Plan, report: &mut Repo
         .await?;
     let mut queued = Vec::new();
     for _ in 0..200 {
-        queued.push(engine.queue(request()).await?.run_id);
+        queued.push(engine.queue(request()?).await?.run_id);
     }
     log("creating a sync and two graphs");
     let (_supplier, processes) = console_data::feed(database)?;

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 use tidemill_core::agent::NewAgent;
+use tidemill_core::project_set::ProjectSet;
 use tidemill_core::task::Stage;
 use tidemill_engine::graph::{AgentIdentity, Controller, GraphSettings, Graphs, SubmitGraph};
 use tidemill_store::Pooler;
@@ -42,7 +43,7 @@ impl GraphDatabase {
             labels: Vec::new(),
             capacity: CAPACITY,
             version: "bench".to_owned(),
-            project_id: None,
+            projects: ProjectSet::All,
             token_id: None,
             boot_id: Uuid::new_v4(),
             secret_hash: "0".repeat(64),

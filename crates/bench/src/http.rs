@@ -64,7 +64,7 @@ async fn fill_queue(engine: &Engine, plan: &Plan) -> Result<()> {
         let engine = engine.clone();
         set.spawn(async move {
             for _ in 0..wanted / u64::from(CALLERS) {
-                engine.queue(request()).await?;
+                engine.queue(request()?).await?;
             }
             anyhow::Ok(())
         });
@@ -122,7 +122,7 @@ pub(crate) async fn lists(cluster: &BenchCluster, plan: &Plan, report: &mut Repo
     log(&format!("lists of runs with {rows} runs"));
     let (_database, engine, mut conn) = database_with_runs(cluster, CALLERS, rows).await?;
     for _ in 0..100 {
-        engine.queue(request()).await?;
+        engine.queue(request()?).await?;
     }
     vacuum(&mut conn).await?;
     let (_, client) = serve(engine.clone()).await?;
@@ -163,6 +163,12 @@ async fn filters(conn: &mut PgConnection) -> Result<Vec<(&'static str, ListRuns)
     Ok(vec![
         ("no filter", none()),
         ("lane", ListRuns { lane: Some("sync".parse()?), ..none() }),
+        ("kind", ListRuns { kind: text("common"), ..none() }),
+        ("a rare kind", ListRuns { kind: text("rare"), ..none() }),
+        (
+            "kind and state failed",
+            ListRuns { kind: text("common"), status: Some("failed".parse()?), ..none() },
+        ),
         ("project", ListRuns { project: text(PROJECT), ..none() }),
         ("a rare project", ListRuns { project: text("rare"), ..none() }),
         ("environment", ListRuns { project: text(PROJECT), env: text(ENVIRONMENT), ..none() }),

@@ -113,7 +113,7 @@ async fn in_process(engine: &Engine, samples: usize) -> Result<Vec<f64>> {
 
 async fn measure_one(engine: &Engine, claimed: &mut mpsc::UnboundedReceiver<ClaimTime>) -> Result<f64> {
     let queued = host_now();
-    let run = engine.queue(request()).await?.run_id;
+    let run = engine.queue(request()?).await?.run_id;
     loop {
         let next = tokio::time::timeout(Duration::from_secs(10), claimed.recv()).await;
         let (id, at) = next.context("the run was not claimed within 10 s")?.context("the worker ended")?;

@@ -1,27 +1,35 @@
 //! Benchmarks: each figure is measured together with its floor, because machines are noisy.
 //!
-//! `cargo xtask bench runs|queue|sync|http|console|graph [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]`.
+//! `cargo xtask bench runs|queue|sync|http|console|graph|peers [--pairs N] [--seconds S] [--only a,b] [--quick]
+//! [--json]`, and `cargo xtask bench instructions` for figures that do not depend on the load of the machine.
 //! A benchmark is not a test: it measures, reports which targets are met, and exits with 0. docs/benchmarks.md
 //! describes the method.
 
 mod agent_floor;
 mod bench_cluster;
+mod callgrind;
 mod compare;
 mod console;
 mod console_data;
+mod cpu_time;
 mod floor;
 mod graph;
 mod graph_lane;
+mod hot_path;
 mod http;
+mod instructions;
 mod latency;
 mod lifecycle;
 mod live;
 mod messages;
+mod peers;
+mod pgbench;
 mod queue;
 mod report;
 mod sqlite;
 mod sync;
 mod sync_processes;
+mod wal;
 
 use anyhow::{Context as _, Result, bail};
 use report::Report;
@@ -44,11 +52,12 @@ pub(crate) struct Plan {
 }
 
 /// Names that `--only` accepts.
-const MEASUREMENTS: [&str; 21] = [
+const MEASUREMENTS: [&str; 25] = [
     "floor",
-    "floors",
-    "lifecycle",
     "batch",
+    "claim",
+    "lifecycle",
+    "queue",
     "sqlite",
     "latency",
     "notify",
@@ -66,16 +75,21 @@ const MEASUREMENTS: [&str; 21] = [
     "controller",
     "jobs",
     "chain",
+    "insert",
+    "bulk",
+    "drain",
 ];
 
 const USAGE: &str =
-    "usage: runs|queue|sync|http|console|graph [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]
-  --pairs N     pairs of floor and Tidemill for each ratio; the default is 5
-  --seconds S   whole seconds for each side of a pair; the default is 4, 30 for the full
-                lifecycle, and 10 for batches of runs
+    "usage: runs|queue|sync|http|console|graph|peers [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]
+  --pairs N     pairs of floor and Tidemill for each ratio; the default is 7 for runs, 3
+                for peers, otherwise 5
+  --seconds S   whole seconds for each side of a pair; the default is 10 for batch, claim,
+                lifecycle, queue and sqlite, 6 for peers, otherwise 4
   --only a,b    http: cycles, lists, streams; graph: floor, controller, jobs, chain
-                runs: floors, lifecycle, batch, sqlite, latency, notify, flat, pinned
+                runs: batch, claim, lifecycle, queue, sqlite, latency, notify, flat, pinned
                 sync: whole, workers, settings; queue: batches, sizes, send
+                peers: insert, bulk, drain
   --stones N    stones of a sync; the default is 500000
   --quick       short measurements on a tenth of the rows, about a minute
   --json        print the table as JSON";
@@ -112,7 +126,10 @@ fn measure() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let what = arguments.next();
     match what.as_deref() {
-        Some("runs" | "queue" | "sync" | "http" | "console" | "graph") => {}
+        Some("runs" | "queue" | "sync" | "http" | "console" | "graph" | "peers") => {}
+        Some("instructions") => {
+            return tokio::runtime::Runtime::new()?.block_on(instructions::all(arguments));
+        }
         // The second process of a measurement across processes.
         Some("worker") => {
             let file = arguments.next().context("the argument FILE is missing")?;
@@ -123,10 +140,15 @@ fn measure() -> Result<()> {
             let path = arguments.next().context("the argument PATH is missing")?;
             return tokio::runtime::Runtime::new()?.block_on(live::other_process(&address, &path));
         }
-        Some(_) | None => bail!(USAGE),
+        Some(_) | None => bail!("{USAGE}\n{}", instructions::USAGE),
     }
     let mut stones = 500_000;
-    let mut plan = Plan { pairs: 5, time: None, only: Vec::new(), quick: false, json: false };
+    let pairs = match what.as_deref() {
+        Some("runs") => 7,
+        Some("peers") => 3,
+        Some(_) | None => 5,
+    };
+    let mut plan = Plan { pairs, time: None, only: Vec::new(), quick: false, json: false };
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().with_context(|| format!("{argument} needs a value"));
         match argument.as_str() {
@@ -158,6 +180,7 @@ fn measure() -> Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     match what.as_deref() {
         Some("queue") => runtime.block_on(queues(&plan)),
+        Some("peers") => runtime.block_on(peers::all(&plan)),
         Some("sync") => runtime.block_on(syncs(&plan, if plan.quick { 50_000 } else { stones })),
         Some("http") => runtime.block_on(https(&plan)),
         Some("console") => runtime.block_on(consoles(&plan)),
@@ -244,21 +267,15 @@ async fn queues(plan: &Plan) -> Result<()> {
 
 async fn runs(plan: &Plan) -> Result<()> {
     let mut report = Report::default();
-    let cluster = bench_cluster::BenchCluster::start(&[])?;
-    if plan.wants("floors") && !plan.quick {
-        floor::all(&cluster, plan, &mut report)?;
-    }
-    if plan.wants("lifecycle") {
-        for connections in [8, 16] {
-            lifecycle::single(&cluster, plan, connections, &mut report).await?;
-        }
-    }
-    if plan.wants("batch") {
-        lifecycle::batched(&cluster, plan, &mut report).await?;
-    }
+    hot_path::all(plan, &mut report).await?;
     if plan.wants("sqlite") {
         sqlite::lifecycle(plan, &mut report).await?;
     }
+    if !["latency", "notify", "flat", "pinned"].iter().any(|name| plan.wants(name)) {
+        report.print(plan.json);
+        return Ok(());
+    }
+    let cluster = bench_cluster::BenchCluster::start(&[])?;
     if plan.wants("latency") {
         latency::all(&cluster, plan, &mut report).await?;
     }

@@ -26,8 +26,7 @@ pub(crate) async fn batches(cluster: &BenchCluster, plan: &Plan, report: &mut Re
     log("receive and complete in batches of 100");
     let mut pairs = Pairs::default();
     for _ in 0..plan.pairs {
-        let bare = cluster.empty_database()?;
-        let floor = floor::BATCH.rate(&bare, CALLERS, plan.time())?;
+        let floor = 100.0 * floor::BATCH.rate(cluster, CALLERS, plan.time())?;
         let database = cluster.migrated_database().await?;
         let engine = open(&database.url, CALLERS, Pooler::Session).await?;
         fill(&engine, WAITING).await?;

@@ -142,9 +142,9 @@ pub(crate) async fn flat(cluster: &BenchCluster, plan: &Plan, report: &mut Repor
 
 /// Empties the tables without the triggers, which would refuse it.
 const CLEAR: &str = "
-ALTER TABLE ops.runs DISABLE TRIGGER USER; ALTER TABLE ops.run_events DISABLE TRIGGER USER;
-TRUNCATE ops.runs, ops.run_events;
-ALTER TABLE ops.runs ENABLE TRIGGER USER; ALTER TABLE ops.run_events ENABLE TRIGGER USER";
+ALTER TABLE ops.runs DISABLE TRIGGER USER; ALTER TABLE ops.run_steps DISABLE TRIGGER USER;
+TRUNCATE ops.runs, ops.run_steps;
+ALTER TABLE ops.runs ENABLE TRIGGER USER; ALTER TABLE ops.run_steps ENABLE TRIGGER USER";
 
 /// Compares the rate during an old transaction with the rate without one.
 pub(crate) async fn pinned(cluster: &BenchCluster, plan: &Plan, report: &mut Report) -> Result<()> {

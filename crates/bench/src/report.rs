@@ -20,6 +20,8 @@ pub(crate) struct Line {
     pub(crate) met: Option<bool>,
     /// Cost per run on PostgreSQL.
     pub(crate) cost: Option<Cost>,
+    /// Cost of the floor's run.
+    pub(crate) floor_cost: Option<Cost>,
 }
 
 /// Cost of a run on the server.
@@ -28,6 +30,8 @@ pub(crate) struct Cost {
     /// Bytes of write-ahead log.
     pub(crate) wal_bytes: f64,
     pub(crate) commits: f64,
+    /// Processor time of all server processes, if it was measured.
+    pub(crate) cpu_micros: Option<f64>,
 }
 
 #[derive(Debug, Default)]
@@ -69,6 +73,7 @@ impl Pairs {
             target: format!("≥ {min_percent:.0} %"),
             met: Some(middle >= min_percent),
             cost,
+            floor_cost: None,
         }
     }
 }
@@ -110,14 +115,21 @@ impl Report {
         }
         let _ = writeln!(
             out,
-            "| measurement | floor | Tidemill | median (spread) | target | met | WAL per run | commits per run |"
+            "| measurement | floor | Tidemill | median (spread) | target | met \
+             | WAL per run (floor) | commits per run (floor) | server CPU per run (floor) |"
         );
-        let _ = writeln!(out, "|---|---|---|---|---|---|---|---|");
+        let _ = writeln!(out, "|---|---|---|---|---|---|---|---|---|");
         for line in &self.lines {
             let _ = writeln!(out, "{}", line.row());
         }
         let _ =
             writeln!(out, "\n{met} of {targets} targets met; peak memory of this process {}", peak_memory());
+    }
+}
+
+impl Cost {
+    fn json(self) -> serde_json::Value {
+        serde_json::json!({"wal_bytes": self.wal_bytes, "commits": self.commits, "cpu_micros": self.cpu_micros})
     }
 }
 
@@ -129,21 +141,28 @@ impl Line {
             Some(false) => "**no**",
             None => "–",
         };
-        let (wal, commits) = match self.cost {
-            Some(cost) => (format!("{:.0} B", cost.wal_bytes), format!("{:.2}", cost.commits)),
-            None => (String::new(), String::new()),
+        let cost = |format: fn(Cost) -> Option<String>| match (self.cost, self.floor_cost) {
+            (Some(ours), floor) => {
+                let floor = floor.and_then(format).map_or_else(String::new, |floor| format!(" ({floor})"));
+                format(ours).map_or_else(|| "–".to_owned(), |ours| format!("{ours}{floor}"))
+            }
+            (None, _) => "–".to_owned(),
         };
+        let costs = [
+            cost(|cost| Some(format!("{:.0} B", cost.wal_bytes))),
+            cost(|cost| Some(format!("{:.2}", cost.commits))),
+            cost(|cost| cost.cpu_micros.map(|micros| format!("{micros:.0} µs"))),
+        ];
         let cells =
             [&self.what, &self.floor, &self.ours, &self.figure, &self.target].map(|text| display(text));
-        format!("| {} | {met} | {} | {} |", cells.join(" | "), display(&wal), display(&commits))
+        format!("| {} | {met} | {} |", cells.join(" | "), costs.join(" | "))
     }
 
     fn json(&self) -> serde_json::Value {
         let [middle, min, max] = self.values;
         serde_json::json!({"what": self.what, "floor": self.floor, "ours": self.ours, "figure": self.figure,
             "median": middle, "min": min, "max": max, "target": self.target, "met": self.met,
-            "wal_bytes_per_run": self.cost.map(|cost| cost.wal_bytes),
-            "commits_per_run": self.cost.map(|cost| cost.commits)})
+            "cost_per_run": self.cost.map(Cost::json), "floor_cost_per_run": self.floor_cost.map(Cost::json)})
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::Plan;
 use crate::bench_cluster::{directory, open_sqlite};
+use crate::floor::WARM_UP;
 use crate::lifecycle::{Throughput, lifecycles, total};
 use crate::report::{Line, Pairs, Report, log};
 use anyhow::Result;
@@ -21,13 +22,15 @@ pub(crate) async fn lifecycle(plan: &Plan, report: &mut Report) -> Result<()> {
     let folder = directory()?;
     let engine = open_sqlite(&folder.path().join("ours.db")).await?;
     let floor = Arc::new(Mutex::new(floor_file(&folder.path().join("floor.db")).await?));
-    lifecycles(&engine, TASKS, Duration::from_secs(1)).await?;
+    floor_cycles(&floor, WARM_UP).await?;
+    lifecycles(&engine, TASKS, WARM_UP).await?;
+    let time = plan.time_or(10);
     let mut pairs = Pairs::default();
     let (mut steps, mut commits) = (0.0, 0.0);
     for _ in 0..plan.pairs {
-        let bare = floor_cycles(&floor, plan.time()).await?;
+        let bare = floor_cycles(&floor, time).await?;
         let before = engine.store().sqlite_commits();
-        let done = lifecycles(&engine, TASKS, plan.time()).await?;
+        let done = lifecycles(&engine, TASKS, time).await?;
         steps += 4.0 * done.runs;
         #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
         let shared = (engine.store().sqlite_commits() - before) as f64;
@@ -35,7 +38,7 @@ pub(crate) async fn lifecycle(plan: &Plan, report: &mut Report) -> Result<()> {
         pairs.add(bare.rate(), done.rate());
     }
     let per_step = commits / f64::max(steps, 1.0);
-    report.add(pairs.line("full lifecycle on SQLite, 8 tasks", 25.0, None));
+    report.add(pairs.line("full lifecycle on SQLite, 8 tasks", 40.0, None));
     report.add(Line {
         what: "commits of concurrent steps on SQLite".to_owned(),
         floor: "1 per step".to_owned(),
@@ -44,7 +47,7 @@ pub(crate) async fn lifecycle(plan: &Plan, report: &mut Report) -> Result<()> {
         values: [per_step; 3],
         target: "< 1 per step".to_owned(),
         met: Some(per_step < 1.0),
-        cost: None,
+        ..Line::default()
     });
     engine.store().close().await;
     Ok(())
@@ -57,7 +60,7 @@ async fn floor_file(path: &Path) -> Result<SqliteConnection> {
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full);
     let mut conn = SqliteConnection::connect_with(&options).await?;
-    conn.execute(include_str!("../sql/floor_sqlite_fill.sql")).await?;
+    conn.execute(include_str!("../frozen/floor_sqlite_fill.sql")).await?;
     Ok(conn)
 }
 
@@ -72,12 +75,12 @@ async fn floor_cycles(floor: &Arc<Mutex<SqliteConnection>>, time: Duration) -> R
             while started.elapsed() < time {
                 let id: i64 = {
                     let mut conn = floor.lock().await;
-                    sqlx::query_scalar(include_str!("../sql/floor_sqlite_claim.sql"))
+                    sqlx::query_scalar(include_str!("../frozen/floor_sqlite_claim.sql"))
                         .fetch_one(&mut *conn)
                         .await?
                 };
                 let mut conn = floor.lock().await;
-                sqlx::query(include_str!("../sql/floor_sqlite_finish.sql"))
+                sqlx::query(include_str!("../frozen/floor_sqlite_finish.sql"))
                     .bind(id)
                     .execute(&mut *conn)
                     .await?;

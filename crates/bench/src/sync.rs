@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tidemill_core::Json;
-use tidemill_core::feed::{Feed, FeedQuery, PriceRange};
+use tidemill_core::diamond::ALL_PRICES;
+use tidemill_core::feed::{Feed, FeedQuery};
 use tidemill_core::reach::DefinedBy;
 use tidemill_feeds::{Feed as Source, Network, Secret, Tuning};
 
@@ -111,7 +112,7 @@ fn report_lines(
 ) {
     let cost = |runs: &[SyncCosts]| {
         let of = |value: fn(&SyncCosts) -> f64| median(&runs.iter().map(value).collect::<Vec<_>>()) / stones;
-        Some(Cost { wal_bytes: of(|run| run.wal), commits: of(|run| run.commits) })
+        Some(Cost { wal_bytes: of(|run| run.wal), commits: of(|run| run.commits), cpu_micros: None })
     };
     let totals: Vec<f64> = floors.iter().map(|floor| floor.fetch + floor.copy + floor.canonical).collect();
     let times: Vec<f64> = firsts.iter().zip(&totals).map(|(ours, floor)| ours.total / floor).collect();
@@ -126,6 +127,7 @@ fn report_lines(
         target: "≤ 2.5 ×".to_owned(),
         met: Some(median(&times) <= 2.5),
         cost: cost(firsts),
+        ..Line::default()
     });
     report.add(ratio_line(
         "compared with dlt at 30 per page",
@@ -154,6 +156,7 @@ fn report_lines(
         target: "≤ 100".to_owned(),
         met: Some(wal <= 100.0),
         cost: cost(seconds),
+        ..Line::default()
     });
     #[expect(clippy::cast_precision_loss, reason = "a count of calls")]
     let calls = firsts.iter().map(|run| run.calls).max().unwrap_or(0) as f64;
@@ -174,7 +177,7 @@ pub(crate) fn ratio_line(what: &str, value: f64, target: &str, met: fn(f64) -> b
         values: [value; 3],
         target: target.to_owned(),
         met: Some(met(value)),
-        cost: None,
+        ..Line::default()
     }
 }
 
@@ -308,7 +311,7 @@ async fn fetch_pages(
     stones: u32,
 ) -> Result<()> {
     use std::io::Write as _;
-    let query = FeedQuery { prices: PriceRange::ALL, updated_from: None };
+    let query = FeedQuery { range: ALL_PRICES, updated_from: None };
     loop {
         let offset = next.fetch_add(u64::from(PAGE), Ordering::SeqCst);
         if offset >= u64::from(stones) {
@@ -319,7 +322,7 @@ async fn fetch_pages(
         if let Some(lines) = &lines {
             let mut file = lines.lock().map_err(|_| anyhow::anyhow!("another fetch failed"))?;
             for item in &page.items {
-                writeln!(file, "bench\t{}\t{}", item.stone_id, item.payload.replace('\\', "\\\\"))?;
+                writeln!(file, "bench\t{}\t{}", item.record_id, item.payload.replace('\\', "\\\\"))?;
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Processes of a sync: a supplier and the roles of Tidemill, so that the cost of each is known.
 
+use crate::cpu_time::{CpuTime, server_secs};
 use anyhow::{Context as _, Result, bail};
 use sqlx::{Connection as _, PgConnection};
 use std::io::{BufRead as _, BufReader};
@@ -8,9 +9,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tidemill_core::Json;
 use tidemill_testkit::cluster::Database;
-
-/// Clock ticks per second of the kernel.
-const TICKS: f64 = 100.0;
 
 /// Path of the measured binary.
 pub(crate) fn binary() -> Result<PathBuf> {
@@ -43,27 +41,11 @@ impl Running {
 
     /// CPU seconds so far, and peak memory in kB.
     pub(crate) fn cost(&self) -> (f64, u64) {
-        let ticks = ticks(self.0.id());
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap_or_default();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let peak = peak.and_then(|text| text.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0);
-        (ticks.map_or(0.0, |ticks| ticks.own) / TICKS, peak)
+        (CpuTime::of(self.0.id()).map_or(0.0, |time| time.own_secs()), peak)
     }
-}
-
-/// Parent of a process, its CPU time, and the CPU time of its ended children.
-struct Ticks {
-    parent: u32,
-    own: f64,
-    ended: f64,
-}
-
-fn ticks(process: u32) -> Option<Ticks> {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
-    let number = |at: usize| fields.get(at).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
-    let parent = fields.get(1)?.parse().ok()?;
-    Some(Ticks { parent, own: number(11) + number(12), ended: number(13) + number(14) })
 }
 
 /// CPU and activity of the database server with all of its processes.
@@ -87,17 +69,10 @@ impl ServerCost {
         )
         .fetch_one(&mut conn)
         .await?;
-        let session = ticks(session.unsigned_abs()).context("the server must run on this machine")?;
-        let first = ticks(session.parent).context("the server must run on this machine")?;
-        let mut all = first.own + first.ended;
-        for entry in std::fs::read_dir("/proc")? {
-            let process = entry?.file_name().to_string_lossy().parse::<u32>().ok();
-            if let Some(child) = process.and_then(ticks).filter(|child| child.parent == session.parent) {
-                all += child.own;
-            }
-        }
+        let session = CpuTime::of(session.unsigned_abs()).context("the server must run on this machine")?;
+        let cpu = server_secs(session.parent)?;
         conn.close().await?;
-        Ok(Self { cpu: all / TICKS, active: active / 1e3, pages: pages / 1e3 })
+        Ok(Self { cpu, active: active / 1e3, pages: pages / 1e3 })
     }
 }
 

@@ -15,6 +15,7 @@ use tidemill_api::access::Access;
 use tidemill_core::access::{NewToken, Role};
 use tidemill_core::agent::NewAgent;
 use tidemill_core::project::{Flag, FlagName, FlagSource};
+use tidemill_core::project_set::ProjectSet;
 use tidemill_core::queue::{DeadReason, NewMessage, WORK_ITEMS};
 use tidemill_core::run::{ClaimRuns, FinalStatus, FinishRun, Holder, QueueRun};
 use tidemill_core::schedule::{MissedPolicy, OverlapPolicy};
@@ -157,7 +158,7 @@ async fn create_objects(fixture: &SyncFixture, graphs: &Graphs) {
         labels: vec![],
         capacity: 3,
         version: "0.1.0".to_owned(),
-        project_id: None,
+        projects: ProjectSet::All,
         token_id: None,
         boot_id: Uuid::new_v4(),
         secret_hash: "0".repeat(64),
@@ -179,7 +180,7 @@ async fn create_objects(fixture: &SyncFixture, graphs: &Graphs) {
     let token = NewToken {
         name: SPECIAL_NAME.to_owned(),
         role: Role::Viewer,
-        project_id: None,
+        projects: ProjectSet::All,
         expires_in_secs: None,
     };
     engine.create_token(token, "ann").await.unwrap();

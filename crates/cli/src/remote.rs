@@ -177,7 +177,13 @@ impl Transport for RemoteServer {
         }
     }
 
-    async fn finish(&self, end: FinishRun, worker: Option<String>) -> Result<ChangeOutcome, RemoteError> {
+    /// The server counts the end, with the kind that it knows.
+    async fn finish(
+        &self,
+        end: FinishRun,
+        worker: Option<String>,
+        _: &str,
+    ) -> Result<ChangeOutcome, RemoteError> {
         let (worker, epoch) = (worker.unwrap_or_default(), end.epoch.unwrap_or_default());
         let finish = Finish { status: end.status, metadata: end.metadata, worker, epoch };
         self.client.finish_run(&end.run_id, &finish).await.map_err(RemoteError)

@@ -11,9 +11,9 @@ use tidemill_core::worker::RunLease;
 use tidemill_wire::Page;
 use tidemill_wire::claims::{ClaimRequest, ClaimResponse, WorkLeft, WorkerScope};
 use tidemill_wire::runs::{
-    Append, AppendResponse, ArtifactResponse, Cancel, CancelResponse, Fail, FailResponse, Finish, FinishMany,
-    Hold, ListArtifacts, ListEvents, ListFailures, ListRuns, ListTail, ListWaiting, NewArtifact, NewRun,
-    Outcome, Outcomes, RunDetail, Tail, Why,
+    Append, AppendResponse, ArtifactResponse, BatchRun, Cancel, CancelResponse, Fail, FailResponse, Finish,
+    FinishMany, Hold, ListArtifacts, ListEvents, ListFailures, ListRuns, ListTail, ListWaiting, NewArtifact,
+    NewRun, NewRuns, Outcome, Outcomes, QueuedRuns, RunDetail, Tail, Why,
 };
 
 impl Client {
@@ -31,6 +31,13 @@ impl Client {
         let key = request.idempotency_key.take();
         let run = NewRun { run_id, ..NewRun::from(request) };
         self.request(Method::POST, "/v1/runs".to_owned(), Some(&run), key).await
+    }
+
+    /// Queues several runs in one transaction, and returns one outcome for each, in order. One refused request refuses
+    /// all. The call can be repeated safely if each request has an idempotency key or a run id.
+    pub async fn queue_runs(&self, runs: Vec<BatchRun>) -> Result<Vec<QueueOutcome>, Error> {
+        let queued: QueuedRuns = self.post("/v1/runs/batch".to_owned(), &NewRuns { runs }).await?;
+        Ok(queued.runs)
     }
 
     /// Lists runs, newest first.

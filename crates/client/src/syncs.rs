@@ -22,7 +22,7 @@ impl Client {
         self.get(format!("/v1/syncs/{}/partitions", path_segment(sync))).await
     }
 
-    /// Returns the number of stones that a sync stored per interval.
+    /// Returns the number of records that a sync stored per interval.
     pub async fn pace(&self, sync: &str) -> Result<Pace, Error> {
         self.get(format!("/v1/syncs/{}/pace", path_segment(sync))).await
     }

@@ -114,7 +114,7 @@ fn table(context: &PageContext, agents: &[&Agent], jobs: &[JobRecord]) -> Markup
             tbody { @for agent in agents {
                 tr data-key=(agent.agent_id) {
                     td { (safe(&agent.name)) @if agent.draining { " " span.chip { "draining" } }
-                        @if let Some(project) = &agent.project_id { span.why { "for " (safe(project)) } } }
+                        @if !agent.projects.is_all() { span.why { "for " (safe(&agent.projects.list())) } } }
                     td { (jobs_cell(agent, jobs)) }
                     td { (capacity_usage(agent, jobs)) }
                     td.nowrap { @if let Some(left) = agent.left_at { "stopped " (ago(left, context.now)) }

@@ -36,7 +36,7 @@ async fn page(context: PageContext) -> Result<Response, ErrorPage> {
             } @else {
                 div.scroll { table {
                     thead { tr { th { "Feed" } th { "Project" } th { "Watermark" } th { "Responds" }
-                        th { "Last sync" } th.wide { "Partitions" } th.num { "Stones" } } }
+                        th { "Last sync" } th.wide { "Partitions" } th.num { "Records" } } }
                     tbody {
                         @for line in first_rows(&feeds) {
                             tr data-key=(line.feed.feed.feed) {

@@ -43,7 +43,7 @@ async fn page(context: PageContext) -> Result<Response, ErrorPage> {
     let scopes = scopes.chain(feeds.items.iter().map(|line| format!("feed:{}", line.feed.feed.feed)));
     // Lanes are shared: a caller of one project may not pause them.
     let lanes =
-        Lane::ALL.iter().filter(|_| context.caller.project.is_none()).map(|lane| format!("lane:{lane}"));
+        Lane::ALL.iter().filter(|_| context.caller.sees_all_projects()).map(|lane| format!("lane:{lane}"));
     let scopes: Vec<String> = lanes.chain(scopes).collect();
     let body = html! {
         div.head { h1 { "Flags" }
@@ -51,7 +51,7 @@ async fn page(context: PageContext) -> Result<Response, ErrorPage> {
                 Work in progress is completed." } }
         div.panel #flags data-live { (list(&context, &flags.items, acts)) }
         @if acts { (form(&context, &scopes)) }
-        @if acts && context.caller.project.is_none() { (site_flags::form(&context)) }
+        @if acts && context.caller.sees_all_projects() { (site_flags::form(&context)) }
     };
     Ok(Page::new(&context, Section::Flags, "Flags").live().show(&body))
 }

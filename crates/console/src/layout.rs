@@ -132,7 +132,9 @@ impl<'a> Page<'a> {
                         div.who {
                             p #live role="status" {}
                             span { (safe(&context.caller.name)) ", " (context.caller.role)
-                                @if let Some(project) = &context.caller.project { " of " (safe(project)) } }
+                                @if !context.caller.sees_all_projects() {
+                                    " of " (safe(&context.caller.projects.list()))
+                                } }
                             a href="/docs" { "API" }
                             @if context.signed_in {
                                 form method="post" action="/sign-out" {

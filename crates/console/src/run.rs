@@ -198,6 +198,7 @@ fn details_panel(context: &PageContext, run: &Run) -> Markup {
                 dl.facts {
                     dt { "Project" } dd { (safe(run.env_id.as_str())) }
                     dt { "Lane" } dd { (run.lane) }
+                    @if !run.kind.is_empty() { dt { "Kind" } dd { (line(&run.kind)) } }
                     @if let Some(worker) = &run.claimed_by { dt { "Worker" } dd { (safe(worker)) } }
                     @if let Some(git_ref) = &run.git_ref { dt { "Branch or tag" } dd { (line(git_ref)) } }
                     @if let Some(sha) = &run.git_sha { dt { "Commit" } dd { code { (clip(sha, 64)) } } }

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidemill_client::{Client, Error};
+use tidemill_core::project_set::ProjectSet;
 use tidemill_core::stats::Stats;
 use tokio::time::Instant;
 
@@ -19,10 +20,10 @@ const AGE_MAX: Duration = Duration::from_secs(30);
 /// Maximum number of cached projects.
 const PROJECTS_MAX: usize = 256;
 
-/// Statistics by project; `None` for all projects.
+/// Statistics by the projects of the user.
 #[derive(Default, Clone)]
 pub(crate) struct StatsCache {
-    entries: Arc<Mutex<HashMap<Option<String>, CachedStats>>>,
+    entries: Arc<Mutex<HashMap<ProjectSet, CachedStats>>>,
     /// Held while the statistics are computed and others wait for them.
     computing: Arc<tokio::sync::Mutex<()>>,
 }
@@ -34,53 +35,52 @@ struct CachedStats {
 }
 
 impl StatsCache {
-    fn entries(&self) -> MutexGuard<'_, HashMap<Option<String>, CachedStats>> {
+    fn entries(&self) -> MutexGuard<'_, HashMap<ProjectSet, CachedStats>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the statistics of the projects that the user sees.
     pub(crate) async fn get(&self, context: &PageContext) -> Result<Stats, Error> {
-        self.get_or_compute(context.caller.project.clone(), &context.client).await
+        self.get_or_compute(context.caller.projects.clone(), &context.client).await
     }
 
-    async fn get_or_compute(&self, project: Option<String>, client: &Client) -> Result<Stats, Error> {
-        if let Some(stats) = self.cached(project.as_deref(), client) {
+    async fn get_or_compute(&self, projects: ProjectSet, client: &Client) -> Result<Stats, Error> {
+        if let Some(stats) = self.cached(&projects, client) {
             return Ok(stats);
         }
         let _guard = self.computing.lock().await;
-        if let Some(stats) = self.cached(project.as_deref(), client) {
+        if let Some(stats) = self.cached(&projects, client) {
             return Ok(stats);
         }
         let stats = client.stats().await?;
-        self.insert(project, stats.clone());
+        self.insert(projects, stats.clone());
         Ok(stats)
     }
 
     /// Returns the cached statistics unless they are too old, and starts a refresh if they are not fresh.
-    fn cached(&self, project: Option<&str>, client: &Client) -> Option<Stats> {
-        let project = project.map(str::to_owned);
+    fn cached(&self, projects: &ProjectSet, client: &Client) -> Option<Stats> {
         let mut all = self.entries();
-        let entry = all.get_mut(&project).filter(|entry| entry.at.elapsed() < AGE_MAX)?;
+        let entry = all.get_mut(projects).filter(|entry| entry.at.elapsed() < AGE_MAX)?;
         if entry.at.elapsed() > FRESH_TIME && !entry.is_refreshing {
             entry.is_refreshing = true;
-            let (cache, client) = (self.clone(), client.clone());
+            let (cache, client, projects) = (self.clone(), client.clone(), projects.clone());
             tokio::spawn(async move {
                 match client.stats().await {
-                    Ok(stats) => cache.insert(project, stats),
+                    Ok(stats) => cache.insert(projects, stats),
                     // The next request computes them itself and reports the error.
-                    Err(_) => drop(cache.entries().remove(&project)),
+                    Err(_) => drop(cache.entries().remove(&projects)),
                 }
             });
         }
         Some(entry.stats.clone())
     }
 
-    fn insert(&self, project: Option<String>, stats: Stats) {
+    fn insert(&self, projects: ProjectSet, stats: Stats) {
         let mut all = self.entries();
-        if all.len() >= PROJECTS_MAX && !all.contains_key(&project) {
+        if all.len() >= PROJECTS_MAX && !all.contains_key(&projects) {
             all.clear();
         }
-        all.insert(project, CachedStats { stats, at: Instant::now(), is_refreshing: false });
+        all.insert(projects, CachedStats { stats, at: Instant::now(), is_refreshing: false });
     }
 }
 
@@ -107,12 +107,18 @@ mod tests {
     async fn stale_statistics_are_recomputed_before_the_response() {
         let (cache, counter) = (StatsCache::default(), Counter::default());
         let client = Client::new(counter.clone());
-        assert_eq!(cache.get_or_compute(None, &client).await.unwrap().queued_count, 1);
-        assert_eq!(cache.get_or_compute(None, &client).await.unwrap().queued_count, 1, "still fresh");
+        assert_eq!(cache.get_or_compute(ProjectSet::All, &client).await.unwrap().queued_count, 1);
+        assert_eq!(
+            cache.get_or_compute(ProjectSet::All, &client).await.unwrap().queued_count,
+            1,
+            "still fresh"
+        );
         let long_ago = Instant::now().checked_sub(AGE_MAX).expect("uptime exceeds the cache time");
-        cache.entries().get_mut(&None).unwrap().at = long_ago;
-        let (one, other) =
-            tokio::join!(cache.get_or_compute(None, &client), cache.get_or_compute(None, &client));
+        cache.entries().get_mut(&ProjectSet::All).unwrap().at = long_ago;
+        let (one, other) = tokio::join!(
+            cache.get_or_compute(ProjectSet::All, &client),
+            cache.get_or_compute(ProjectSet::All, &client)
+        );
         assert_eq!(
             (one.unwrap().queued_count, other.unwrap().queued_count),
             (2, 2),
@@ -125,9 +131,12 @@ mod tests {
     fn statistics_of_many_projects_are_bounded() {
         let cache = StatsCache::default();
         for number in 0..1_000 {
-            cache.insert(Some(format!("project-{number}")), Stats::default());
+            cache.insert(ProjectSet::only([format!("project-{number}")]), Stats::default());
             assert!(cache.entries().len() <= PROJECTS_MAX);
         }
-        assert!(cache.entries().contains_key(&Some("project-999".to_owned())), "the latest entry is entry");
+        assert!(
+            cache.entries().contains_key(&ProjectSet::of(Some("project-999"))),
+            "the latest entry is entry"
+        );
     }
 }

@@ -13,7 +13,8 @@ use crate::time::{ago, ago_or_none, rough};
 use crate::widgets::{bar, count, label, sync_progress};
 use maud::{Markup, html};
 use tidemill_client::Error;
-use tidemill_core::feed::{Cents, PRICE_CEILING, PriceRange};
+use tidemill_core::diamond::{Cents, PRICE_CEILING};
+use tidemill_core::feed::FieldRange;
 use tidemill_core::pace::Pace;
 use tidemill_core::partition::PartitionState;
 use tidemill_core::records::{Gap, Partition, Sync, SyncStatus};
@@ -85,7 +86,7 @@ pub(crate) fn panel(context: &PageContext, view: &SyncView) -> Markup {
         (pace::panel(&view.pace))
         @if !partitions.is_empty() {
             section.panel {
-                header { h2 { "Heatmap" } span.dim.small { "stones per partition, labelled with its lowest price" }
+                header { h2 { "Heatmap" } span.dim.small { "records per partition, labelled with its lowest price" }
                     }
                 div.in.picture { (heat(partitions)) }
             }
@@ -94,7 +95,7 @@ pub(crate) fn panel(context: &PageContext, view: &SyncView) -> Markup {
                 div.in.picture { (partition_timeline(sync, partitions, context.now)) }
             }
             section.panel { header { h2 { "Scan" }
-                    span.dim.small { (count(sync.predicted)) " stones in " (sync.count_calls) " counts, "
+                    span.dim.small { (count(sync.predicted)) " records in " (sync.count_calls) " counts, "
                         (rough(chrono::TimeDelta::milliseconds(sync.scan_ms))) } }
                 div.in.picture { (scan(&sync.heatmap)) } }
         }
@@ -102,7 +103,7 @@ pub(crate) fn panel(context: &PageContext, view: &SyncView) -> Markup {
     }
 }
 
-/// Mean number of stones per second, from the first page to the last.
+/// Mean number of records per second, from the first page to the last.
 fn mean_pace(partitions: &[Partition], now: Timestamp) -> Option<i64> {
     let from = partitions.iter().filter_map(|partition| partition.first_page_at).min()?;
     let open = partitions.iter().any(|partition| partition.state.is_open());
@@ -121,7 +122,7 @@ fn numbers(context: &PageContext, sync: &Sync, partitions: &[Partition]) -> Mark
         sum(|partition| partition.rejected),
     );
     let consolidated = sum(|partition| partition.consolidated);
-    // A stone that was read twice is counted twice in `stored`, but only once here.
+    // A record that was read twice is counted twice in `stored`, but only once here.
     let is_done = sync.state == SyncState::Completed;
     let total = if is_done { consolidated } else { sync.consolidation_total.max(stored) };
     let done = if is_done { "done" } else { "" };
@@ -132,7 +133,7 @@ fn numbers(context: &PageContext, sync: &Sync, partitions: &[Partition]) -> Mark
             div.tile { span { "Fetched" } b { (count(fetched)) } span { (count(stored)) " stored" } }
             div.tile { span { "Pace" } b { @if let Some(pace) = mean_pace(partitions, context.now) {
                 (count(pace)) } @else { "–" } }
-                span { "stones per second" } }
+                span { "records per second" } }
             div.tile { span { "Rejected" } b.bad[rejected + refused > 0] { (count(rejected + refused)) }
                 span { a href={ "/feeds/" (sync.feed) "#rejects" } { "reasons" } } }
             div.tile { span { "Deleted" } b { (count(sync.deleted)) } span { "not in the feed any more" } }
@@ -159,8 +160,8 @@ fn numbers(context: &PageContext, sync: &Sync, partitions: &[Partition]) -> Mark
 fn heat(partitions: &[Partition]) -> Markup {
     let row = |field: fn(&Partition) -> i64| partitions.iter().map(field).collect();
     Heatmap {
-        title: "Stones predicted, fetched and stored, by partition".to_owned(),
-        columns: partitions.iter().map(|partition| money(partition.prices.from)).collect(),
+        title: "Records predicted, fetched and stored, by partition".to_owned(),
+        columns: partitions.iter().map(|partition| money(partition.range.from)).collect(),
         rows: vec![
             ("predicted", row(|partition| partition.predicted)),
             ("fetched", row(|partition| partition.fetched)),
@@ -183,14 +184,14 @@ fn partition_timeline(sync: &Sync, partitions: &[Partition], now: Timestamp) -> 
     Bars { title: "Partitions over time".to_owned(), rows: rows.collect() }.draw()
 }
 
-/// Chart of the scan's counts per price range.
+/// Chart of the scan's counts per range of the partition field.
 fn scan(heatmap: &Json) -> Markup {
     let cells = heatmap.as_array().into_iter().flatten().filter_map(|cell| {
         let number = |name: &str| cell.get(name).and_then(Json::as_i64);
-        let prices = PriceRange { from: number("from")?, to: number("to")?.min(PRICE_CEILING) };
-        Some((money(prices.from), number("count")?))
+        let range = FieldRange { from: number("from")?, to: number("to")?.min(PRICE_CEILING) };
+        Some((money(range.from), number("count")?))
     });
-    Columns { title: "Stones by price, as counted by the scan".to_owned(), items: cells.collect() }.draw()
+    Columns { title: "Records by price, as counted by the scan".to_owned(), items: cells.collect() }.draw()
 }
 
 /// Panel of ranges that the watermark passed without covering them.
@@ -203,7 +204,7 @@ pub(crate) fn gaps(context: &PageContext, gaps: &[Gap]) -> Markup {
                 tbody {
                     @for gap in gaps {
                         tr data-key=(gap.gap_id) {
-                            td.nowrap { (range(gap.prices)) }
+                            td.nowrap { (range(gap.range)) }
                             td { @if let Some(from) = gap.updated_from { "since " (ago(from, context.now)) }
                                 @else { "any time" }
                                 ", until " (ago(gap.updated_to, context.now)) }
@@ -266,11 +267,11 @@ fn force_form(context: &PageContext, path: &str, failed: &[&Partition]) -> Marku
                 form.form method="post" action=(path) {
                     (forms::hidden(context))
                     input type="hidden" name="force" value="yes";
-                    p { "These stones will be missing until they are read again:" }
+                    p { "These records will be missing until they are read again:" }
                     ul.gaps { @for partition in failed {
-                        li { b { (partition.partition_id) } " " (range(partition.prices)) ", "
+                        li { b { (partition.partition_id) } " " (range(partition.range)) ", "
                             (count((partition.predicted - partition.stored).max(0))) " of "
-                                (count(partition.predicted)) " stones" }
+                                (count(partition.predicted)) " records" }
                     } }
                     label.tick { input type="radio" name="advance" value="" checked;
                         " Keep the watermark: the next sync reads all changes since then" }

@@ -76,7 +76,7 @@ fn form(context: &PageContext, projects: &[&str]) -> Markup {
                 label.field { "Role" select name="role" { @for role in Role::ALL { option value=(role)
                     selected[is("role", role.as_str())] { (role) } } } }
                 label.field { "Project" select name="project" required {
-                    @if context.caller.project.is_none() {
+                    @if context.caller.sees_all_projects() {
                         option value="" selected[is("project", "")] { "choose…" }
                         option value=(ALL_PROJECTS) selected[is("project", ALL_PROJECTS)] { "all" }
                     }
@@ -90,7 +90,8 @@ fn form(context: &PageContext, projects: &[&str]) -> Markup {
             (omitted_rows(projects.len(), "tidemill token create NAME --role viewer --project PROJECT"))
             div.in { (forms::commands(&[command(["token", "create", "NAME", "--role", "viewer"]),
                 command(["token", "create", "NAME", "--role", "viewer", "--project", "PROJECT", "--expires",
-                    "30d"])])) }
+                    "30d"]), command(["token", "create", "NAME", "--role", "agent", "--project", "PROJECT",
+                    "--project", "ANOTHER"])])) }
         }
     }
 }
@@ -98,13 +99,13 @@ fn form(context: &PageContext, projects: &[&str]) -> Markup {
 fn list(context: &PageContext, tokens: &Slice<Token>) -> Markup {
     html! {
         div.scroll { table {
-            thead { tr { th { "Token" } th { "Role" } th { "Project" } th { "Created" } th { "Last used" }
+            thead { tr { th { "Token" } th { "Role" } th { "Projects" } th { "Created" } th { "Last used" }
                 th { "Expires" } th {} } }
             tbody { @for token in &tokens.items {
                 tr data-key=(token.token_id) {
                     td { (safe(&token.name)) span.why.mono { (token.token_id) } }
                     td { (token.role) }
-                    td { @if let Some(project) = &token.project_id { (safe(project)) } @else { "all" } }
+                    td { (safe(&token.projects.list())) }
                     td.nowrap { (ago(token.created_at, context.now)) " " span.dim { "by "
                         (safe(&token.created_by)) } }
                     td.nowrap { (ago_or_none(token.last_used_at, context.now)) }
@@ -148,7 +149,7 @@ async fn find(client: &Client, token: Uuid) -> Result<Option<Token>, ErrorPage> 
 fn confirmation(context: &PageContext, token: &Token) -> Confirmation<'static> {
     let consequences = html! {
         p { "The token " b { (safe(&token.name)) } ", of role " (token.role) " for "
-            @if let Some(project) = &token.project_id { (safe(project)) } @else { "all projects" }
+            (safe(&token.projects.to_string()))
             @if let Some(used) = token.last_used_at { ", last used " (ago(used, context.now)) } @else { ", never used" }
             " is revoked:" }
         ul {
@@ -169,12 +170,13 @@ async fn create(State(console): State<Console>, request: Request) -> Result<Resp
     let form = Form::from_request(Request::from_parts(parts, body), &console).await?;
     let role = form.field("role").and_then(|role| role.parse().ok());
     let days: u64 = form.field("days").and_then(|days| days.parse().ok()).unwrap_or(0);
-    let project = form.field("project");
+    let projects: Vec<String> = form.values("project").map(str::to_owned).collect();
+    let all_projects = projects.iter().any(|project| project == ALL_PROJECTS);
     let new = NewToken {
         name: form.field("name").unwrap_or_default().to_owned(),
         role: role.ok_or_else(|| ErrorPage::bad_form("form field `role` is missing or unknown"))?,
-        project: project.filter(|project| *project != ALL_PROJECTS).map(str::to_owned),
-        all_projects: project == Some(ALL_PROJECTS),
+        projects: if all_projects { Vec::new() } else { projects },
+        all_projects,
         expires_in_secs: Some(days.saturating_mul(86_400)).filter(|secs| *secs > 0),
     };
     let made = form.client.create_token(&new, None).await?;

@@ -104,6 +104,7 @@ pub(crate) fn subject(run: &Run) -> Markup {
             span.chip { "graph" } " "
             @if let Some(name) = run.name() { b { (clip(name, REF_CHARS)) } " " }
         }
+        @if !run.kind.is_empty() { b { (clip(&run.kind, REF_CHARS)) } " " }
         (safe(run.env_id.as_str()))
         @if let Some(git_ref) = &run.git_ref { " " span.chip { (clip(git_ref, REF_CHARS)) } }
         @if let Some(sha) = &run.git_sha { " " code.dim { (clip(sha, SHA_CHARS)) } }

@@ -77,7 +77,7 @@ async fn page(context: PageContext) -> Result<Response, ErrorPage> {
 
 fn table(context: &PageContext, workers: &[&Worker], held_work: &HeldWork) -> Markup {
     // Workers serve all projects: callers of one project may not drain them.
-    let acts = context.may(Method::POST, DRAIN) && context.caller.project.is_none();
+    let acts = context.may(Method::POST, DRAIN) && context.caller.sees_all_projects();
     html! {
         div.scroll { table {
             thead { tr { th { "Worker" } th { "Work" } th { "Last heartbeat" } th { "Uptime" }

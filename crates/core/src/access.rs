@@ -6,7 +6,8 @@
 use crate::audit::{ActorRole, AuditOutcome};
 use crate::digest::sha256_hex;
 use crate::label::labelled;
-use crate::limits::{NAME_BYTES_MAX, TOKEN_SECS_MAX};
+use crate::limits::{NAME_BYTES_MAX, TOKEN_PROJECTS_MAX, TOKEN_SECS_MAX};
+use crate::project_set::ProjectSet;
 use crate::request::{FieldError, ValidationError};
 use crate::{Json, Timestamp};
 use std::fmt;
@@ -26,6 +27,16 @@ labelled! {
         Agent = "agent",
         /// Does everything, including tokens and the audit log.
         Admin = "admin",
+    }
+}
+
+impl Role {
+    /// Returns whether the role belongs to programs that execute work, rather than to people.
+    pub const fn is_machine(self) -> bool {
+        match self {
+            Self::Worker | Self::Agent => true,
+            Self::Viewer | Self::Operator | Self::Admin => false,
+        }
     }
 }
 
@@ -139,8 +150,9 @@ pub struct Token {
     pub name: String,
     /// Permissions of the token.
     pub role: Role,
-    /// Project that the token is limited to; null for all projects.
-    pub project_id: Option<String>,
+    /// Projects that the token is limited to; null for all projects.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Vec<String>>"))]
+    pub projects: ProjectSet,
     pub created_at: Timestamp,
     /// Name of the token that created it.
     pub created_by: String,
@@ -174,8 +186,8 @@ pub fn token_status(token: &Token, now: Timestamp) -> TokenStatus {
 pub struct NewToken {
     pub name: String,
     pub role: Role,
-    /// Project that the token is limited to; `None` for all projects.
-    pub project_id: Option<String>,
+    /// Projects that the token is limited to. Only tokens of machines may have several.
+    pub projects: ProjectSet,
     /// Lifetime; `None` if it never expires.
     pub expires_in_secs: Option<u64>,
 }
@@ -195,12 +207,31 @@ impl NewToken {
         if self.name.chars().any(char::is_control) {
             add("name", "contains a control character".to_owned());
         }
+        if let Some(problem) = self.projects_problem() {
+            add("projects", problem);
+        }
         if let Some(secs) = self.expires_in_secs
             && !(1..=TOKEN_SECS_MAX).contains(&secs)
         {
             add("expires_in_secs", format!("is {secs}; it must be between 1 and {TOKEN_SECS_MAX}"));
         }
         if errors.is_empty() { Ok(()) } else { Err(ValidationError(errors)) }
+    }
+
+    fn projects_problem(&self) -> Option<String> {
+        let ProjectSet::Only(names) = &self.projects else { return None };
+        match names.len() {
+            0 => Some("must not be empty; leave it out for all projects".to_owned()),
+            1 => None,
+            count if !self.role.is_machine() => Some(format!(
+                "has {count} names; a token of role {} names one project, or is for all projects",
+                self.role
+            )),
+            count if count > TOKEN_PROJECTS_MAX => {
+                Some(format!("has {count} names; at most {TOKEN_PROJECTS_MAX} are allowed"))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -331,7 +362,7 @@ mod tests {
             token_id: Uuid::nil(),
             name: "ci".to_owned(),
             role: Role::Operator,
-            project_id: None,
+            projects: ProjectSet::All,
             created_at: Utc.timestamp_opt(0, 0).unwrap(),
             created_by: "ann".to_owned(),
             expires_at: Some(Utc.timestamp_opt(100, 0).unwrap()),
@@ -393,13 +424,28 @@ mod tests {
         let bad = NewToken {
             name: "\n".to_owned(),
             role: Role::Viewer,
-            project_id: None,
+            projects: ProjectSet::All,
             expires_in_secs: Some(0),
         };
         let ValidationError(errors) = bad.check().unwrap_err();
         assert_eq!(errors.len(), 3, "{errors:?}");
         let good = NewToken { name: "ci".to_owned(), expires_in_secs: Some(1), ..bad };
         assert_eq!(good.check(), Ok(()));
+    }
+
+    #[test]
+    fn only_tokens_of_machines_name_several_projects() {
+        let new = |role, projects| {
+            NewToken { name: "ci".to_owned(), role, projects, expires_in_secs: None }.check().is_ok()
+        };
+        let many = (0..=TOKEN_PROJECTS_MAX).map(|number| number.to_string());
+        let (most, too_many) = (ProjectSet::only(many.clone().skip(1)), ProjectSet::only(many));
+        for role in Role::ALL.iter().copied() {
+            assert!(new(role, ProjectSet::All) && new(role, ProjectSet::of(Some("a"))));
+            assert_eq!(new(role, ProjectSet::only(["a", "b"])), role.is_machine(), "{role}");
+            assert_eq!(new(role, most.clone()), role.is_machine(), "{role}");
+            assert!(!new(role, ProjectSet::only(Vec::<String>::new())) && !new(role, too_many.clone()));
+        }
     }
 
     #[test]

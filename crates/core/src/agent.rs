@@ -5,6 +5,7 @@ use crate::access::constant_time_eq;
 use crate::isolation::IsolationReport;
 use crate::label::labelled;
 use crate::limits::AGENT_SILENT_SECS;
+use crate::project_set::ProjectSet;
 use chrono::TimeDelta;
 use uuid::Uuid;
 
@@ -23,8 +24,9 @@ pub struct Agent {
     pub capacity: i32,
     /// Version of its binary.
     pub version: String,
-    /// Project whose jobs it executes; null for all projects.
-    pub project_id: Option<String>,
+    /// Projects whose jobs it executes; null for all projects.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Vec<String>>"))]
+    pub projects: ProjectSet,
     /// Whether it receives no new tasks.
     pub draining: bool,
     /// Time of the first registration.
@@ -78,8 +80,8 @@ pub struct NewAgent {
     pub capacity: i32,
     /// Version of its binary.
     pub version: String,
-    /// Project whose jobs it executes; `None` for all projects.
-    pub project_id: Option<String>,
+    /// Projects whose jobs it executes.
+    pub projects: ProjectSet,
     /// Token of the agent, if the server requires tokens. While it is valid, no other token may act for this agent.
     pub token_id: Option<Uuid>,
     /// Derived from the id of the process, which only that process knows.
@@ -144,7 +146,7 @@ mod tests {
             labels: Vec::new(),
             capacity: 1,
             version: String::new(),
-            project_id: None,
+            projects: ProjectSet::All,
             token_id: None,
             boot_id: Uuid::from_u128(2),
             secret_hash: "a".repeat(64),
@@ -194,7 +196,7 @@ mod tests {
             labels: Vec::new(),
             capacity: 1,
             version: "1".to_owned(),
-            project_id: None,
+            projects: ProjectSet::All,
             draining: false,
             registered_at: now,
             seen_at: now,

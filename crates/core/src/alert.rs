@@ -26,7 +26,7 @@ labelled! {
         ConsolidationFailed = "consolidation_failed",
         /// A sync succeeded after a failed one.
         SyncRecovered = "sync_recovered",
-        /// So many stones are missing from the feed that none was deleted.
+        /// So many records are missing from the feed that none was deleted.
         DeleteLimit = "delete_limit",
         /// The copy of a watermark to its external target is late.
         WatermarkCopy = "watermark_copy",
@@ -55,7 +55,7 @@ impl AlertKind {
             Self::SyncFailed => "a sync failed",
             Self::ConsolidationFailed => "a consolidation failed",
             Self::SyncRecovered => "a sync recovered",
-            Self::DeleteLimit => "too many stones are missing",
+            Self::DeleteLimit => "too many records are missing",
             Self::WatermarkCopy => "the copy of a watermark is late",
             Self::WatermarkOld => "a watermark is old",
             Self::PartitionStuck => "a partition is stuck",

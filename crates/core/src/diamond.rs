@@ -1,6 +1,6 @@
 //! A stone in the canonical form that is common to all feeds.
 
-use crate::feed::Cents;
+use crate::feed::{FieldRange, FieldValue};
 use crate::label::labelled;
 
 labelled! {
@@ -23,6 +23,15 @@ labelled! {
         Deleted = "deleted",
     }
 }
+
+/// A price in cents. Prices are never floating-point numbers.
+pub type Cents = FieldValue;
+
+/// Upper bound of all prices; the last partition of a diamond feed ends here.
+pub const PRICE_CEILING: Cents = 100_000_000 * 100;
+
+/// The range of all prices.
+pub const ALL_PRICES: FieldRange = FieldRange { from: 0, to: PRICE_CEILING };
 
 /// Weight in hundredths of a carat: 1.25 ct is 125.
 pub type Points = i64;

@@ -1,4 +1,4 @@
-//! Feeds: external sources of stones, the queries to them and their pages.
+//! Feeds: external sources of records, the queries to them and their pages.
 
 use crate::label::labelled;
 use crate::limits::MESSAGE_BYTES_MAX;
@@ -6,54 +6,49 @@ use crate::reach::DefinedBy;
 use crate::{Json, Timestamp};
 use std::borrow::Cow;
 
-/// A price in cents. Prices are never floating-point numbers.
-pub type Cents = i64;
+/// A value of an ordered field, in units that the feed defines: cents for a price.
+pub type FieldValue = i64;
 
-/// Upper bound of all prices; the last partition of a feed ends here.
-pub const PRICE_CEILING: Cents = 100_000_000 * 100;
-
-/// A half-open range of prices.
+/// A half-open range of an ordered field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct PriceRange {
-    /// Lowest price, inclusive, in cents.
-    pub from: Cents,
-    /// Highest price, exclusive, in cents.
-    pub to: Cents,
+pub struct FieldRange {
+    /// Lowest value, inclusive; for a price in cents.
+    pub from: FieldValue,
+    /// Highest value, exclusive; for a price in cents.
+    pub to: FieldValue,
 }
 
-impl PriceRange {
-    pub const ALL: Self = Self { from: 0, to: PRICE_CEILING };
-
-    /// Returns whether the range contains a price.
-    pub const fn contains(self, price: Cents) -> bool {
-        self.from <= price && price < self.to
+impl FieldRange {
+    /// Returns whether the range contains a value.
+    pub const fn contains(self, value: FieldValue) -> bool {
+        self.from <= value && value < self.to
     }
 
-    /// Returns the width in cents.
-    pub const fn width(self) -> Cents {
+    /// Returns the width in units of the field.
+    pub const fn width(self) -> FieldValue {
         self.to - self.from
     }
 }
 
 /// The filter of a count or a page.
 ///
-/// There is no upper bound of the update time: a stone that is updated during the sync would leave the list and shift
-/// other stones past the reader.
+/// There is no upper bound of the update time: a record that is updated during the sync would leave the list and shift
+/// other records past the reader.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FeedQuery {
-    /// Price range of the stones.
-    pub prices: PriceRange,
-    /// Earliest update time of the stones; null for all stones.
+    /// Range of the partition field.
+    pub range: FieldRange,
+    /// Earliest update time of the records; null for all records.
     pub updated_from: Option<Timestamp>,
 }
 
 /// A record of the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// Id of the stone, unique within the feed.
-    pub stone_id: String,
+    /// Id of the record, unique within the feed.
+    pub record_id: String,
     /// Id of the offer.
     pub offer_id: Option<String>,
     /// The record as JSON text.
@@ -64,9 +59,9 @@ pub struct Item {
 
 impl Item {
     /// Makes a record and computes its hash.
-    pub fn new(stone_id: impl Into<String>, offer_id: Option<String>, payload: String) -> Self {
+    pub fn new(record_id: impl Into<String>, offer_id: Option<String>, payload: String) -> Self {
         let payload_hash = crate::digest::sha256(payload.as_bytes());
-        Self { stone_id: stone_id.into(), offer_id, payload, payload_hash }
+        Self { record_id: record_id.into(), offer_id, payload, payload_hash }
     }
 }
 
@@ -74,8 +69,8 @@ impl Item {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RejectedItem {
-    /// Id of the stone, if the record has one.
-    pub stone_id: Option<String>,
+    /// Id of the record, if it has one.
+    pub record_id: Option<String>,
     /// Index within the page, counted from 0.
     pub place: usize,
     /// Reason of the rejection.
@@ -91,15 +86,15 @@ pub const NAMELESS: &str = "#no-id/";
 
 impl RejectedItem {
     /// Makes a rejected record; truncates the payload and computes its digest.
-    pub fn new(stone_id: Option<String>, place: usize, reason: String, payload: &str) -> Self {
+    pub fn new(record_id: Option<String>, place: usize, reason: String, payload: &str) -> Self {
         let digest = crate::digest::sha256(payload.as_bytes());
         let payload = payload[..payload.floor_char_boundary(MESSAGE_BYTES_MAX)].to_owned();
-        Self { stone_id, place, reason, payload, digest }
+        Self { record_id, place, reason, payload, digest }
     }
 
     /// Returns the id, or a name derived from the text, so that the same record has the same name in every sync.
     pub fn name(&self) -> Cow<'_, str> {
-        if let Some(id) = &self.stone_id {
+        if let Some(id) = &self.record_id {
             return Cow::Borrowed(id);
         }
         let digits = self.digest[..16].iter().map(|byte| format!("{byte:02x}"));
@@ -151,10 +146,10 @@ pub enum Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Returns the id of the stone, or the derived name of a record without an id.
+    /// Returns the id of the record, or a derived name if it has none.
     pub fn name(self) -> Cow<'a, str> {
         match self {
-            Self::Accepted(item) => Cow::Borrowed(&item.stone_id),
+            Self::Accepted(item) => Cow::Borrowed(&item.record_id),
             Self::Rejected(item) => item.name(),
         }
     }

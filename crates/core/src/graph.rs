@@ -3,7 +3,6 @@
 pub mod assignment;
 mod check;
 pub mod definition;
-mod error;
 pub mod pattern;
 pub mod placement;
 pub mod plan;
@@ -11,8 +10,7 @@ mod read;
 pub mod record;
 pub mod schema;
 pub mod units;
-mod yaml;
 
+pub use crate::definition::DefinitionError;
 pub use definition::{Graph, JobSpec};
-pub use error::DefinitionError;
 pub use read::parse;

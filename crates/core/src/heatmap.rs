@@ -1,33 +1,33 @@
-//! The heatmap: the distribution of stones over prices, and the partitions derived from it.
+//! The heatmap: the distribution of records over an ordered field, and the partitions derived from it.
 //!
 //! Planning is a pure function of counts. [`next_counts`] returns the ranges to count next, until the plan is good
 //! enough. [`partitions`] returns the plan for the current counts. Every boundary is a multiple of the granularity,
-//! and the half-open ranges are adjacent, so every stone is in exactly one partition.
+//! and the half-open ranges are adjacent, so every record is in exactly one partition.
 //!
 //! The order of the counts: the total; a coarse grid; the interpolated ends of equal shares; then refinements where a
-//! share has the wrong size. A price with many stones gets its own partition, because it cannot be divided. The feed
+//! share has the wrong size. A value with many records gets its own partition, because it cannot be divided. The feed
 //! changes during the scan, so counts may contradict each other; a negative difference counts as zero.
 
 mod curve;
 mod pack;
 mod probe;
 
-use crate::feed::{Cents, PriceRange};
+use crate::feed::{FieldRange, FieldValue};
 use curve::Curve;
 use std::collections::BTreeMap;
 
 /// The goal of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Goal {
-    /// Wanted number of stones per partition.
+    /// Wanted number of records per partition.
     pub target: u64,
     pub partitions_max: u32,
-    /// Minimum number of stones per partition, where possible.
+    /// Minimum number of records per partition, where possible.
     pub records_min: u64,
     /// Maximum number of count requests.
     pub calls_max: u32,
-    /// Smallest price difference that the feed's filter supports.
-    pub granularity: Cents,
+    /// Smallest difference of two values that the feed's filter supports.
+    pub granularity: FieldValue,
 }
 
 impl Goal {
@@ -38,7 +38,7 @@ impl Goal {
     /// The goal of an incremental sync.
     pub const INCREMENTAL: Self = Self { partitions_max: 10, calls_max: 30, ..Self::FULL };
 
-    /// Returns the number of partitions for `total` stones; 0 for no stones.
+    /// Returns the number of partitions for `total` records; 0 for no records.
     pub fn partitions_for(&self, total: u64) -> u32 {
         if total == 0 {
             return 0;
@@ -49,30 +49,30 @@ impl Goal {
         u32::try_from(wanted).unwrap_or(self.partitions_max)
     }
 
-    fn granularity(&self) -> Cents {
+    fn granularity(&self) -> FieldValue {
         self.granularity.max(1)
     }
 }
 
-/// The counts of a price range so far.
+/// The counts of a range so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counts {
-    range: PriceRange,
+    range: FieldRange,
     total: Option<u64>,
-    /// Number of stones of the range that are cheaper than the price.
-    below: BTreeMap<Cents, u64>,
+    /// Number of records of the range below the value.
+    below: BTreeMap<FieldValue, u64>,
     calls: u32,
 }
 
 impl Counts {
-    /// Starts without counts for a range: [`PriceRange::ALL`], or a gap that is planned again.
-    pub const fn new(range: PriceRange) -> Self {
+    /// Starts without counts for a range: the whole range of the feed, or a gap that is planned again.
+    pub const fn new(range: FieldRange) -> Self {
         Self { range, total: None, below: BTreeMap::new(), calls: 0 }
     }
 
-    /// Records the result of a count. A count that begins neither at the start of the range nor at a known price
+    /// Records the result of a count. A count that begins neither at the start of the range nor at a known value
     /// carries no information and only counts as a request.
-    pub fn record(&mut self, range: PriceRange, count: u64) {
+    pub fn record(&mut self, range: FieldRange, count: u64) {
         self.calls += 1;
         if range == self.range {
             self.total = Some(count);
@@ -88,7 +88,7 @@ impl Counts {
         }
     }
 
-    /// Returns the number of all stones, once it was counted.
+    /// Returns the number of all records, once it was counted.
     pub const fn total(&self) -> Option<u64> {
         self.total
     }
@@ -103,35 +103,35 @@ impl Counts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlannedPartition {
-    /// Price range of the partition.
-    pub range: PriceRange,
-    /// Expected number of stones.
+    /// Range of the partition field.
+    pub range: FieldRange,
+    /// Expected number of records.
     pub predicted: u64,
 }
 
 /// Returns the ranges to count next, in any order; empty if the plan is good enough or cannot be improved.
-pub fn next_counts(counts: &Counts, goal: &Goal) -> Vec<PriceRange> {
+pub fn next_counts(counts: &Counts, goal: &Goal) -> Vec<FieldRange> {
     let Some(total) = counts.total else { return vec![counts.range] };
     let wanted = goal.partitions_for(total);
     let remaining = goal.calls_max.saturating_sub(counts.calls);
     if wanted <= 1 || remaining == 0 {
         return Vec::new();
     }
-    let mut prices = if counts.below.is_empty() {
+    let mut values = if counts.below.is_empty() {
         probe::grid(counts.range, goal.granularity())
     } else {
-        probe::prices(&Curve::of(counts, goal.granularity()), wanted)
+        probe::values(&Curve::of(counts, goal.granularity()), wanted)
     };
-    // Counting a known price again would add nothing, and planning might not terminate.
-    prices.retain(|price| {
-        counts.range.from < *price && *price < counts.range.to && !counts.below.contains_key(price)
+    // Counting up to a known value again would add nothing, and planning might not terminate.
+    values.retain(|value| {
+        counts.range.from < *value && *value < counts.range.to && !counts.below.contains_key(value)
     });
-    prices.truncate(usize::try_from(remaining).unwrap_or(usize::MAX));
+    values.truncate(usize::try_from(remaining).unwrap_or(usize::MAX));
     let from = counts.range.from;
-    prices.into_iter().map(|to| PriceRange { from, to }).collect()
+    values.into_iter().map(|to| FieldRange { from, to }).collect()
 }
 
-/// Returns the plan for the current counts: adjacent ranges that cover everything; empty if there are no stones.
+/// Returns the plan for the current counts: adjacent ranges that cover everything; empty if there are no records.
 pub fn partitions(counts: &Counts, goal: &Goal) -> Vec<PlannedPartition> {
     let wanted = goal.partitions_for(counts.total.unwrap_or_default());
     if wanted == 0 {

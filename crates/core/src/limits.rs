@@ -11,6 +11,10 @@ pub const METADATA_BYTES_MAX: usize = 256 * 1024;
 /// Bytes of an idempotency, concurrency or event key, a git reference, a label, an artifact's URL, the reason of a
 /// cancel, or the name of its caller.
 pub const KEY_BYTES_MAX: usize = 1024;
+/// Bytes of the kind of a run.
+pub const KIND_BYTES_MAX: usize = 100;
+/// Kinds of runs that the metrics of one process distinguish. Further kinds are counted as `other`.
+pub const KIND_LABELS_MAX: usize = 100;
 /// Bytes of a message's body, as JSON text.
 pub const BODY_BYTES_MAX: usize = 256 * 1024;
 /// Levels of nested objects and arrays in a JSON document.
@@ -56,6 +60,8 @@ pub const BACKOFF_SECS_MAX: i32 = 3_600;
 pub const EVENT_REPEAT_SECS: u64 = 10;
 /// Retention of finished runs in days.
 pub const RETENTION_DAYS: u32 = 90;
+/// Projects that one token may name.
+pub const TOKEN_PROJECTS_MAX: usize = 64;
 /// Longest lifetime of a token: ten years.
 pub const TOKEN_SECS_MAX: u64 = 10 * 365 * 86_400;
 /// Lifetime of a browser session.
@@ -86,7 +92,7 @@ pub const PAGE_SIZE: u32 = 30;
 pub const OVERLAP_SECS: u64 = 15 * 60;
 /// Duration of a feed's outage after which its partitions fail.
 pub const GIVE_UP_SECS: u64 = 6 * 3_600;
-/// Fraction of a feed's stones that one sync may delete.
+/// Fraction of a feed's records that one sync may delete.
 pub const DELETE_LIMIT: f64 = 0.2;
 /// Longest `Retry-After` of a feed that is honoured.
 pub const RETRY_AFTER_SECS_MAX: u64 = 5 * 60;
@@ -165,8 +171,8 @@ pub const RETENTION_JOBS_MAX: usize = 500;
 pub const GRAPH_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Characters of a graph's name, and of the prefix in a search by name.
 pub const GRAPH_NAME_CHARS_MAX: usize = 128;
-/// Levels of nesting in a graph file.
-pub const GRAPH_DEPTH_MAX: usize = 16;
+/// Levels of nesting in a graph file or a feed definition.
+pub const DEFINITION_DEPTH_MAX: usize = 16;
 /// Jobs of a graph.
 pub const GRAPH_JOBS_MAX: usize = 50_000;
 /// Bytes of the name of a job, an output, a pool, a label or a workspace in a graph file.
@@ -226,3 +232,49 @@ pub const SEAL_SECS: u64 = 10;
 pub const REFUSALS_PER_MINUTE: u32 = 30;
 /// Intervals in the throughput chart of a sync.
 pub const PACE_POINTS_MAX: usize = 60;
+/// Bytes of a feed definition.
+pub const FEED_DEFINITION_BYTES_MAX: usize = 256 * 1024;
+/// Bytes of the name of a feed or of a shared rate limit.
+pub const FEED_NAME_BYTES_MAX: usize = 64;
+/// Bytes of a URL or a path in a feed definition, and of the URL of a next page.
+pub const FEED_URL_BYTES_MAX: usize = 4096;
+/// Headers or parameters of a request in a feed definition.
+pub const FEED_PARAMS_MAX: usize = 64;
+/// Bytes of a header or a parameter in a feed definition.
+pub const FEED_PARAM_BYTES_MAX: usize = 4096;
+/// Bytes of a request body in a feed definition, as JSON text.
+pub const FEED_BODY_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of a path in a JSON value.
+pub const FEED_PATH_BYTES_MAX: usize = 512;
+/// Steps of a path in a JSON value.
+pub const FEED_PATH_STEPS_MAX: usize = 32;
+/// Largest number of records on a page of a feed.
+pub const FEED_PAGE_SIZE_MAX: u32 = 10_000;
+/// Records on a page of a feed, unless its definition says otherwise.
+pub const FEED_PAGE_SIZE: u32 = 100;
+/// Bytes of a paginator's token.
+pub const FEED_TOKEN_BYTES_MAX: usize = 4096;
+/// Longest time limit of a request to a feed.
+pub const FEED_TIMEOUT_SECS_MAX: u32 = 600;
+/// Time limit of a request to a feed, unless its definition says otherwise.
+pub const FEED_TIMEOUT_SECS: u32 = 45;
+/// Largest request rate of a feed per second.
+pub const FEED_RATE_MAX: u32 = 10_000;
+/// Values of a partition by a list of values.
+pub const FEED_VALUES_MAX: usize = 1_000;
+/// Columns of a feed's table. PostgreSQL allows 1,600.
+pub const FEED_COLUMNS_MAX: usize = 400;
+/// Bytes of the name of a schema, a table or a column: the limit of PostgreSQL.
+pub const IDENTIFIER_BYTES_MAX: usize = 63;
+/// Columns of a primary key, or paths of a composite id.
+pub const FEED_KEY_PARTS_MAX: usize = 8;
+/// Bytes of a CEL expression.
+pub const EXPRESSION_BYTES_MAX: usize = 1024;
+/// Levels of nested comprehensions such as `map` and `exists` in a CEL expression.
+pub const EXPRESSION_LOOPS_MAX: usize = 2;
+/// Digits of a number in a record.
+pub const NUMBER_DIGITS_MAX: usize = 1_000;
+/// Ids in one lookup request to a feed.
+pub const FEED_LOOKUP_IDS_MAX: u32 = 1_000;
+/// Records from which columns are inferred.
+pub const INFERENCE_RECORDS_MAX: usize = 1_000;

@@ -4,7 +4,8 @@
 //! The field names are a contract. Unknown fields are ignored, so that a newer sender can talk to an older reader.
 
 use crate::Timestamp;
-use crate::feed::{Cents, PRICE_CEILING, PriceRange};
+use crate::diamond::{Cents, PRICE_CEILING};
+use crate::feed::{FieldRange, FieldValue};
 use crate::label::labelled;
 use uuid::Uuid;
 
@@ -32,7 +33,7 @@ pub struct WorkItem {
     /// Highest price of the partition, inclusive; in dollars in the JSON.
     #[serde(with = "dollars")]
     pub max_price: Cents,
-    /// Estimated number of stones in the partition; informational.
+    /// Estimated number of records in the partition; informational.
     pub total_records: u64,
     /// Start of the partition. Unused; older readers expect it.
     #[serde(default)]
@@ -43,7 +44,7 @@ pub struct WorkItem {
     /// The `next_offset` of the partition for which this message is valid.
     pub offset: u64,
     pub limit: u32,
-    /// Earliest update time of the stones; omitted in a full sync.
+    /// Earliest update time of the records; omitted in a full sync.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_from: Option<Timestamp>,
     /// Fixed end of the sync's window.
@@ -72,7 +73,7 @@ pub struct WorkDone {
     /// Worker that processed its last page.
     pub worker_id: String,
     pub partition_id: String,
-    /// Number of stored stones.
+    /// Number of stored records.
     pub records_processed: u64,
     pub status: WorkStatus,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -114,15 +115,15 @@ impl WorkItem {
         format!("{}:{}:{}", self.run_id, self.partition_id, self.offset)
     }
 
-    /// Sets the prices from a range whose bounds are multiples of `granularity`.
-    pub fn set_range(&mut self, range: PriceRange, granularity: Cents) {
+    /// Sets the lowest and the highest value from a range whose bounds are multiples of `granularity`.
+    pub fn set_range(&mut self, range: FieldRange, granularity: FieldValue) {
         self.min_price = range.from;
         self.max_price = range.to - granularity;
     }
 
-    /// Returns the price range; the inverse of [`WorkItem::set_range`].
-    pub const fn range(&self, granularity: Cents) -> PriceRange {
-        PriceRange { from: self.min_price, to: self.max_price + granularity }
+    /// Returns the range; the inverse of [`WorkItem::set_range`].
+    pub const fn range(&self, granularity: FieldValue) -> FieldRange {
+        FieldRange { from: self.min_price, to: self.max_price + granularity }
     }
 
     /// Returns the same order for the page at `offset`.

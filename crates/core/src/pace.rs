@@ -1,10 +1,10 @@
-//! The throughput of a sync: stored stones per interval, in a bounded number of intervals.
+//! The throughput of a sync: stored records per interval, in a bounded number of intervals.
 
 use crate::Timestamp;
 use crate::limits::PACE_POINTS_MAX;
 use crate::records::Partition;
 
-/// Stored stones of a sync per interval.
+/// Stored records of a sync per interval.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Pace {
@@ -12,7 +12,7 @@ pub struct Pace {
     pub from: Option<Timestamp>,
     /// Length of each interval in seconds.
     pub interval_secs: i64,
-    /// Number of stones stored in each interval, in order.
+    /// Number of records stored in each interval, in order.
     pub stored: Vec<i64>,
 }
 

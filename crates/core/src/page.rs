@@ -1,12 +1,12 @@
 //! Paging through a partition of a feed whose list changes while it is read.
 //!
-//! Stones are sold and inserted before the current position, so the list shifts. Each page is therefore requested one
-//! position early and must contain a stone of the previous page: the pages *overlap*. All stones after a known stone
-//! are in this page or a later one, so no stone is skipped between two pages. If the pages do not overlap, the reader
-//! steps back until they do, or reads the partition again.
+//! Records are removed and inserted before the current position, so the list shifts. Each page is therefore requested
+//! one position early and must contain a record of the previous page: the pages *overlap*. All records after a known
+//! one are in this page or a later one, so no record is skipped between two pages. If the pages do not overlap, the
+//! reader steps back until they do, or reads the partition again.
 //!
-//! Guarantee: a stone that is in the list during the whole pass is stored by that pass. The next incremental sync
-//! handles stones that appear or disappear during the pass.
+//! Guarantee: a record that is in the list during the whole pass is stored by that pass. The next incremental sync
+//! handles records that appear or disappear during the pass.
 
 mod error;
 mod overlap;
@@ -23,10 +23,10 @@ use overlap::{Overlap, compare, occupied};
 /// Number of fetches for one page before the partition is read again.
 pub const TRIES_MAX: u32 = 12;
 
-/// Minimum number of remembered ids, so that two pages still overlap after the last stones were sold.
+/// Minimum number of remembered ids, so that two pages still overlap after the last records were removed.
 pub const KNOWN_MIN: usize = 64;
 
-/// Minimum size of a page that counts as a repeat at once. New stones may have shifted a smaller page, so it counts
+/// Minimum size of a page that counts as a repeat at once. New records may have shifted a smaller page, so it counts
 /// as a repeat only at the last attempt.
 const REPEAT_MIN: usize = 8;
 
@@ -65,13 +65,13 @@ pub const fn guard(message_offset: u64, progress: &Progress) -> Guard {
 /// The purpose of a fetch, which determines how its result is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// A page without overlap: there is no previous page, or the feed returns single stones.
+    /// A page without overlap: there is no previous page, or the feed returns single records.
     Plain,
-    /// A page that should begin with a stone of the previous page.
+    /// A page that should begin with a record of the previous page.
     Overlap,
-    /// The position after the last stone, to detect the end of the list.
+    /// The position after the last record, to detect the end of the list.
     Probe,
-    /// The last stone again, after an empty probe, to detect a shift of the list in between.
+    /// The last record again, after an empty probe, to detect a shift of the list in between.
     Confirm,
 }
 
@@ -84,12 +84,12 @@ pub struct FetchRequest {
     pub purpose: Purpose,
 }
 
-/// Returns the first fetch for the next page: `limit` new stones, preceded by the last known stone.
+/// Returns the first fetch for the next page: `limit` new records, preceded by the last known record.
 pub fn first_fetch(progress: &Progress, limit: u32, page_limit: u32) -> FetchRequest {
     let page_limit = page_limit.max(1);
     let limit = limit.clamp(1, page_limit);
     let position = progress.position();
-    // With one stone per page, pages cannot overlap.
+    // With one record per page, pages cannot overlap.
     if position == 0 || progress.last_ids.is_empty() || page_limit == 1 {
         return FetchRequest { offset: position, limit, purpose: Purpose::Plain };
     }
@@ -184,8 +184,8 @@ fn store(
     })
 }
 
-/// Moves the fetch back. The first step is small, because usually one or two stones were sold. After that, each page
-/// ends where the previous one began, so that no position is skipped.
+/// Moves the fetch back. The first step is small, because usually one or two records were removed. After that, each
+/// page ends where the previous one began, so that no position is skipped.
 fn step_back(progress: &Progress, fetch: &FetchRequest, attempt: u32) -> PageDecision {
     if fetch.offset == 0 {
         return reread(progress, RereadReason::LostPlace { next_offset: progress.next_offset });
@@ -195,14 +195,14 @@ fn step_back(progress: &Progress, fetch: &FetchRequest, attempt: u32) -> PageDec
     PageDecision::StepBack(FetchRequest { offset, purpose: Purpose::Overlap, ..*fetch })
 }
 
-/// Moves the fetch to the last known stone of the page. If the page is not full, it may be the last one, so the
+/// Moves the fetch to the last known record of the page. If the page is not full, it may be the last one, so the
 /// position after it is probed.
 fn step_on(fetch: &FetchRequest, page: &FeedPage) -> PageDecision {
     let end = fetch.offset + occupied(page);
     PageDecision::StepOn(if page.record_count() < fetch.limit as usize {
         FetchRequest { offset: end, purpose: Purpose::Probe, ..*fetch }
     } else {
-        // A page that repeats one stone occupies one position; the reader must still advance.
+        // A page that repeats one record occupies one position; the reader must still advance.
         FetchRequest { offset: end.max(fetch.offset + 2) - 1, purpose: Purpose::Overlap, ..*fetch }
     })
 }
@@ -227,6 +227,6 @@ fn reread(progress: &Progress, reason: RereadReason) -> PageDecision {
 }
 
 fn has_ids(page: &FeedPage) -> bool {
-    page.items.iter().any(|item| !item.stone_id.is_empty())
-        || page.rejected.iter().any(|rejected| rejected.stone_id.as_deref().is_some_and(|id| !id.is_empty()))
+    page.items.iter().any(|item| !item.record_id.is_empty())
+        || page.rejected.iter().any(|rejected| rejected.record_id.as_deref().is_some_and(|id| !id.is_empty()))
 }

@@ -4,8 +4,7 @@
 //! matching rule keeps the feed's price, so that it is listed and visibly unpriced. All arithmetic uses integers;
 //! halves are rounded up.
 
-use crate::diamond::{Diamond, Points};
-use crate::feed::Cents;
+use crate::diamond::{Cents, Diamond, Points};
 use crate::label::labelled;
 use crate::limits::{KEY_BYTES_MAX, LABELS_MAX};
 use crate::request::{FieldError, ValidationError};

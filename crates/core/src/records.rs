@@ -1,6 +1,6 @@
 //! Stored records of the sync lane: feeds, syncs, partitions, rejected records and gaps.
 
-use crate::feed::{Cents, Feed, PriceRange, RunType, Watermark};
+use crate::feed::{Feed, FieldRange, FieldValue, RunType, Watermark};
 use crate::label::labelled;
 use crate::limits::CAUSE_BYTES_MAX;
 use crate::partition::PartitionState;
@@ -63,15 +63,15 @@ pub struct Sync {
     /// Fixed end of the window, which becomes the next watermark.
     pub updated_to: Timestamp,
     pub page_size: i32,
-    /// Smallest price step of the feed's filter, in cents.
-    pub granularity: Cents,
+    /// Smallest step of the partition field that the feed's filter supports; for a price in cents.
+    pub granularity: FieldValue,
     /// Number of records that the scan counted.
     pub predicted: i64,
     /// Number of count requests of the scan.
     pub count_calls: i32,
     /// Duration of the scan in milliseconds.
     pub scan_ms: i64,
-    /// Counts of the scan by price range.
+    /// Counts of the scan by range of the partition field.
     pub heatmap: Json,
     /// Generation of its messages; increased when work is sent again.
     pub generation: i32,
@@ -90,21 +90,21 @@ pub struct Sync {
     pub consolidation_started_at: Option<Timestamp>,
     /// End of the consolidation.
     pub consolidation_completed_at: Option<Timestamp>,
-    /// Number of stones that the consolidation has processed.
+    /// Number of records that the consolidation has processed.
     pub consolidation_processed: i64,
-    /// Number of stones that the consolidation rejected.
+    /// Number of records that the consolidation rejected.
     pub consolidation_errors: i64,
-    /// Number of stones to consolidate.
+    /// Number of records to consolidate.
     pub consolidation_total: i64,
-    /// Number of stones marked as deleted.
+    /// Number of records marked as deleted.
     pub deleted: i64,
-    /// Reason for which missing stones were not deleted.
+    /// Reason for which missing records were not deleted.
     pub delete_note: Option<String>,
     /// Time of the last change.
     pub updated_at: Timestamp,
 }
 
-/// A partition: a price range of a feed in one sync.
+/// A partition: a range of the partition field of a feed in one sync.
 #[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Partition {
@@ -114,8 +114,8 @@ pub struct Partition {
     pub partition_id: String,
     /// State of the partition.
     pub state: PartitionState,
-    /// Price range of the partition.
-    pub prices: PriceRange,
+    /// Range of the partition field.
+    pub range: FieldRange,
     /// Start of the window; null if all records are read.
     pub updated_from: Option<Timestamp>,
     /// Number of records that the scan counted.
@@ -138,9 +138,9 @@ pub struct Partition {
     pub rejected: i64,
     /// Offset up to which its pages are consolidated.
     pub consolidated_to: i32,
-    /// Number of consolidated stones.
+    /// Number of consolidated records.
     pub consolidated: i64,
-    /// Number of stones that the consolidation rejected.
+    /// Number of records that the consolidation rejected.
     pub refused: i64,
     /// Number of failures of the current page.
     pub faults: i32,
@@ -197,7 +197,7 @@ labelled! {
         Fetch = "fetch",
         /// The database cannot store it.
         Store = "store",
-        /// The mapper cannot make a stone of it.
+        /// The mapper cannot make a canonical row of it.
         Map = "map",
         /// The canonical table rejected it.
         Upsert = "upsert",
@@ -210,8 +210,8 @@ labelled! {
 pub struct Reject {
     /// Name of the feed.
     pub feed: String,
-    /// Id of the stone; a derived name if the record has no id.
-    pub stone_id: String,
+    /// Id of the record; a derived name if it has none.
+    pub record_id: String,
     /// Last sync that rejected it.
     pub run_id: Uuid,
     /// Partition of that sync.
@@ -237,8 +237,8 @@ pub struct Gap {
     pub gap_id: i64,
     /// Name of the feed.
     pub feed: String,
-    /// Price range of the gap.
-    pub prices: PriceRange,
+    /// Range of the partition field.
+    pub range: FieldRange,
     /// Start of the missing changes; null if all records are missing.
     pub updated_from: Option<Timestamp>,
     /// End of the missing changes.
@@ -275,7 +275,7 @@ pub struct WatermarkChange {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SyncStatus {
     pub sync: Sync,
-    /// Partitions, sorted by price.
+    /// Partitions, sorted by range.
     pub partitions: Vec<Partition>,
     /// Newer completed sync of the feed, because of which this one can no longer be retried or consolidated.
     #[serde(default)]

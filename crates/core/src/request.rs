@@ -4,8 +4,8 @@ use crate::artifact::NewArtifact;
 use crate::event::NewEvent;
 use crate::ids::is_name;
 use crate::limits::{
-    ATTEMPTS_MAX, BACKOFF_SECS_MAX, KEY_BYTES_MAX, LABELS_MAX, MESSAGE_BYTES_MAX, METADATA_BYTES_MAX,
-    PAYLOAD_BYTES_MAX, PRIORITY_MAX,
+    ATTEMPTS_MAX, BACKOFF_SECS_MAX, KEY_BYTES_MAX, KIND_BYTES_MAX, LABELS_MAX, MESSAGE_BYTES_MAX,
+    METADATA_BYTES_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX,
 };
 use crate::run::QueueRun;
 use crate::text::first_control;
@@ -219,6 +219,10 @@ impl QueueRun {
                 errors.line(field, text, KEY_BYTES_MAX);
             }
         }
+        // An empty kind is valid: it is the default.
+        if !self.kind.is_empty() {
+            errors.line("kind", &self.kind, KIND_BYTES_MAX);
+        }
         errors.object("metadata", &self.metadata, METADATA_BYTES_MAX);
         errors.range("priority", self.priority, -PRIORITY_MAX, PRIORITY_MAX);
         errors.range("max attempts", self.max_attempts, 1, ATTEMPTS_MAX);
@@ -276,6 +280,17 @@ mod tests {
     }
 
     #[test]
+    fn kind_may_be_empty_and_is_bounded() {
+        let of_kind = |kind: String| QueueRun { kind, ..QueueRun::new("shop", "staging") }.check();
+        for kind in ["", "email", "e-mail: wöchentlich"] {
+            assert_eq!(of_kind(kind.to_owned()), Ok(()), "{kind}");
+        }
+        assert_eq!(of_kind("k".repeat(KIND_BYTES_MAX)), Ok(()));
+        let ValidationError(errors) = of_kind("k".repeat(KIND_BYTES_MAX + 1)).unwrap_err();
+        assert_eq!(errors[0].to_string(), "kind is 101 bytes long; at most 100 are allowed");
+    }
+
+    #[test]
     fn values_that_cannot_be_read_back_are_rejected() {
         let mut request = QueueRun::new("shop", "staging");
         let deep = (0..65).fold(serde_json::json!(1), |inner, _| serde_json::json!([inner]));
@@ -308,10 +323,11 @@ mod tests {
                 idempotency_key: Some(text.clone()),
                 concurrency_key: Some(text.clone()),
                 labels: vec![text.clone()],
+                kind: text.clone(),
                 ..QueueRun::new(&*text, &*text)
             };
             let ValidationError(errors) = request.check().unwrap_err();
-            assert_eq!(errors.len(), 7, "{errors:?}");
+            assert_eq!(errors.len(), 8, "{errors:?}");
             let problem = format!("contains the control character U+{:04X}; remove it", u32::from(symbol));
             assert!(errors.iter().all(|error| error.problem == problem), "{errors:?}");
             assert!(check_worker_name(&text).is_err() && check_request_by(&text, None).is_err());

@@ -177,6 +177,9 @@ pub struct QueueRun {
     pub concurrency_key: Option<String>,
     /// Labels that a worker must have.
     pub labels: Vec<String>,
+    /// Kind of work, by which a worker chooses the handler; empty if the run has none.
+    #[serde(default)]
+    pub kind: String,
 }
 
 impl QueueRun {
@@ -198,6 +201,7 @@ impl QueueRun {
             timeout_secs: None,
             concurrency_key: None,
             labels: Vec::new(),
+            kind: String::new(),
         }
     }
 }
@@ -214,6 +218,9 @@ pub struct Run {
     pub env_id: EnvId,
     /// Lane: the part of the product that executes the run.
     pub lane: Lane,
+    /// Kind of work, by which a worker chooses the handler; empty if the run has none.
+    #[serde(default)]
+    pub kind: String,
     /// State of the run.
     pub status: RunState,
     /// Reason for which a queued run cannot be claimed.
@@ -316,6 +323,9 @@ pub struct Claim {
     pub timeout_secs: Option<i32>,
     /// End of the lease, unless an event or a heartbeat extends it.
     pub lease_until: Timestamp,
+    /// Kind of work, by which a worker chooses the handler; empty if the run has none.
+    #[serde(default)]
+    pub kind: String,
 }
 
 /// The outcome of a change that requires a lease.

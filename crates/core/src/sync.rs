@@ -14,9 +14,9 @@ labelled! {
         WorkersRunning = "workers_running",
         /// All partitions are read; no consolidator has started.
         ConsolidationTriggered = "consolidation_triggered",
-        /// Consolidators are mapping, pricing and writing its stones.
+        /// Consolidators are mapping, pricing and writing its records.
         Consolidating = "consolidating",
-        /// Its stones are in the table and the watermark has advanced.
+        /// Its records are in the table and the watermark has advanced.
         Completed = "completed",
         /// Stopped. Not final: an operator may retry or resume it.
         Failed = "failed",
@@ -33,7 +33,7 @@ labelled! {
         /// The last open partition ended and at least one failed: consolidation is skipped.
         SomeFailed = "some_failed",
         Consume = "consume",
-        /// All stones are consolidated.
+        /// All records are consolidated.
         Complete = "complete",
         /// The consolidation failed for good.
         Exhaust = "exhaust",
@@ -115,7 +115,7 @@ labelled! {
         FetchingRawBatch = "fetching_raw_batch",
         /// Reads the records of the pages.
         ProcessingBatch = "processing_batch",
-        /// Maps the records to stones.
+        /// Maps the records to rows of the canonical table.
         MappingDiamonds = "mapping_diamonds",
         ApplyingPricing = "applying_pricing",
         UpsertingBatch = "upserting_batch",

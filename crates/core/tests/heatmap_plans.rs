@@ -1,26 +1,27 @@
-//! Plans for many price distributions: few counts, even partitions, every stone in exactly one.
+//! Plans for many price distributions: few counts, even partitions, every record in exactly one.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use proptest::prelude::*;
-use tidemill_core::feed::{Cents, PRICE_CEILING, PriceRange};
+use tidemill_core::diamond::{ALL_PRICES, Cents, PRICE_CEILING};
+use tidemill_core::feed::FieldRange;
 use tidemill_core::heatmap::{Counts, Goal, PlannedPartition, next_counts, partitions};
 
 /// A feed that answers counts: its prices, sorted.
-struct Stones(Vec<Cents>);
+struct Records(Vec<Cents>);
 
-impl Stones {
+impl Records {
     fn new(mut prices: Vec<Cents>) -> Self {
         prices.sort_unstable();
         Self(prices)
     }
 
-    fn count(&self, range: PriceRange) -> u64 {
+    fn count(&self, range: FieldRange) -> u64 {
         let below = |price| self.0.partition_point(|&other| other < price) as u64;
         below(range.to) - below(range.from)
     }
 
-    fn plan_within(&self, range: PriceRange, goal: &Goal) -> (Vec<PlannedPartition>, Counts) {
+    fn plan_within(&self, range: FieldRange, goal: &Goal) -> (Vec<PlannedPartition>, Counts) {
         let mut counts = Counts::new(range);
         for _ in 0..100 {
             let ranges = next_counts(&counts, goal);
@@ -36,7 +37,7 @@ impl Stones {
     }
 
     fn plan(&self, goal: &Goal) -> (Vec<PlannedPartition>, Counts) {
-        self.plan_within(PriceRange::ALL, goal)
+        self.plan_within(ALL_PRICES, goal)
     }
 }
 
@@ -71,13 +72,13 @@ fn cents(dollars: f64) -> Cents {
     ((dollars * 100.0).round() as Cents).clamp(0, PRICE_CEILING - 1)
 }
 
-fn make(count: usize, seed: u64, mut price: impl FnMut(&mut Dice) -> f64) -> Stones {
+fn make(count: usize, seed: u64, mut price: impl FnMut(&mut Dice) -> f64) -> Records {
     let mut dice = Dice(seed);
-    Stones::new((0..count).map(|_| cents(price(&mut dice))).collect())
+    Records::new((0..count).map(|_| cents(price(&mut dice))).collect())
 }
 
 /// Price distributions of real feeds, and some artificial ones.
-fn distributions(seed: u64) -> Vec<(&'static str, Stones)> {
+fn distributions(seed: u64) -> Vec<(&'static str, Records)> {
     let n = 500_000;
     vec![
         ("log-normal", make(n, seed, |dice| (7.5 + 1.2 * dice.normal()).exp())),
@@ -133,8 +134,8 @@ fn distributions(seed: u64) -> Vec<(&'static str, Stones)> {
 }
 
 /// Checks the properties of every plan.
-fn check(stones: &Stones, all: PriceRange, goal: &Goal, plan: &[PlannedPartition]) {
-    let total = stones.count(all);
+fn check(records: &Records, all: FieldRange, goal: &Goal, plan: &[PlannedPartition]) {
+    let total = records.count(all);
     if total == 0 {
         assert!(plan.is_empty());
         return;
@@ -147,28 +148,28 @@ fn check(stones: &Stones, all: PriceRange, goal: &Goal, plan: &[PlannedPartition
         assert_eq!(pair[1].range.from % goal.granularity, 0, "{:?}", pair[1]);
     }
     assert!(plan.iter().all(|part| part.range.width() > 0), "{plan:?}");
-    let stored: u64 = plan.iter().map(|part| stones.count(part.range)).sum();
-    assert_eq!(stored, total, "every stone in exactly one partition");
+    let stored: u64 = plan.iter().map(|part| records.count(part.range)).sum();
+    assert_eq!(stored, total, "every record in exactly one partition");
 }
 
 /// Returns the size of the largest divisible partition relative to the mean.
-#[expect(clippy::cast_precision_loss, reason = "numbers of stones")]
-fn balance(stones: &Stones, goal: &Goal, plan: &[PlannedPartition]) -> f64 {
-    let mean = stones.0.len() as f64 / plan.len() as f64;
+#[expect(clippy::cast_precision_loss, reason = "numbers of records")]
+fn balance(records: &Records, goal: &Goal, plan: &[PlannedPartition]) -> f64 {
+    let mean = records.0.len() as f64 / plan.len() as f64;
     let divisible = plan.iter().filter(|part| part.range.width() > goal.granularity);
-    divisible.map(|part| stones.count(part.range) as f64 / mean).fold(0.0, f64::max)
+    divisible.map(|part| records.count(part.range) as f64 / mean).fold(0.0, f64::max)
 }
 
 #[test]
 fn any_distribution_is_divided_evenly_with_few_counts() {
     let mut failures = Vec::new();
     for seed in [1, 2] {
-        for (name, stones) in distributions(seed) {
+        for (name, records) in distributions(seed) {
             for granularity in [100, 1] {
                 let goal = Goal { granularity, ..Goal::FULL };
-                let (plan, counts) = stones.plan(&goal);
-                check(&stones, PriceRange::ALL, &goal, &plan);
-                let balance = balance(&stones, &goal, &plan);
+                let (plan, counts) = records.plan(&goal);
+                check(&records, ALL_PRICES, &goal, &plan);
+                let balance = balance(&records, &goal, &plan);
                 let line = format!(
                     "{name} ({granularity} cents): {} counts, {} partitions, largest {balance:.2} of the mean",
                     counts.calls(),
@@ -186,43 +187,43 @@ fn any_distribution_is_divided_evenly_with_few_counts() {
 
 #[test]
 fn empty_feed_has_no_partition_and_costs_one_count() {
-    let (plan, counts) = Stones::new(vec![]).plan(&Goal::FULL);
+    let (plan, counts) = Records::new(vec![]).plan(&Goal::FULL);
     assert!(plan.is_empty());
     assert_eq!((counts.calls(), counts.total()), (1, Some(0)));
 }
 
 #[test]
-fn one_stone_has_one_partition_of_all_prices() {
+fn one_record_has_one_partition_of_all_prices() {
     for price in [0, 1, 99, 12_345, PRICE_CEILING - 1] {
-        let (plan, counts) = Stones::new(vec![price]).plan(&Goal::FULL);
-        assert_eq!(plan, [PlannedPartition { range: PriceRange::ALL, predicted: 1 }]);
+        let (plan, counts) = Records::new(vec![price]).plan(&Goal::FULL);
+        assert_eq!(plan, [PlannedPartition { range: ALL_PRICES, predicted: 1 }]);
         assert_eq!(counts.calls(), 1);
     }
 }
 
 #[test]
 fn feed_that_fits_one_partition_costs_one_count() {
-    let stones = make(4_999, 1, |dice| dice.between(100.0, 9_000.0));
-    let (plan, counts) = stones.plan(&Goal::FULL);
+    let records = make(4_999, 1, |dice| dice.between(100.0, 9_000.0));
+    let (plan, counts) = records.plan(&Goal::FULL);
     assert_eq!((plan.len(), counts.calls()), (1, 1));
 }
 
 #[test]
 fn single_price_gets_its_own_partition_quickly() {
     for price in [12_300, 99_900, 100_000, 100, 7_654_300] {
-        let stones = Stones::new(vec![price; 200_000]);
-        let (plan, counts) = stones.plan(&Goal::FULL);
-        check(&stones, PriceRange::ALL, &Goal::FULL, &plan);
+        let records = Records::new(vec![price; 200_000]);
+        let (plan, counts) = records.plan(&Goal::FULL);
+        check(&records, ALL_PRICES, &Goal::FULL, &plan);
         assert!(counts.calls() <= 60);
-        let full: Vec<_> = plan.iter().filter(|part| stones.count(part.range) > 0).collect();
+        let full: Vec<_> = plan.iter().filter(|part| records.count(part.range) > 0).collect();
         assert_eq!(full.len(), 1, "{price}");
     }
 }
 
 #[test]
 fn boundary_price_belongs_to_the_upper_partition() {
-    let stones = make(100_000, 3, |dice| dice.between(100.0, 2_000.0));
-    let (plan, _) = stones.plan(&Goal::FULL);
+    let records = make(100_000, 3, |dice| dice.between(100.0, 2_000.0));
+    let (plan, _) = records.plan(&Goal::FULL);
     assert!(plan.len() > 10);
     for pair in plan.windows(2) {
         let price = pair[1].range.from;
@@ -234,22 +235,22 @@ fn boundary_price_belongs_to_the_upper_partition() {
 #[test]
 fn cents_are_divided_only_with_fine_granularity() {
     let prices: Vec<Cents> = (0..100_000).map(|n| 10_000 + n % 300).collect();
-    let stones = Stones::new(prices);
+    let records = Records::new(prices);
     let cents = Goal { granularity: 1, ..Goal::FULL };
-    let (plan, _) = stones.plan(&cents);
-    check(&stones, PriceRange::ALL, &cents, &plan);
-    assert!(balance(&stones, &cents, &plan) <= 1.3 && plan.len() >= 16, "{plan:?}");
-    // Three prices in whole dollars: exactly three partitions with stones.
-    let (plan, _) = stones.plan(&Goal::FULL);
-    check(&stones, PriceRange::ALL, &Goal::FULL, &plan);
-    assert_eq!(plan.iter().filter(|part| stones.count(part.range) > 0).count(), 3, "{plan:?}");
+    let (plan, _) = records.plan(&cents);
+    check(&records, ALL_PRICES, &cents, &plan);
+    assert!(balance(&records, &cents, &plan) <= 1.3 && plan.len() >= 16, "{plan:?}");
+    // Three prices in whole dollars: exactly three partitions with records.
+    let (plan, _) = records.plan(&Goal::FULL);
+    check(&records, ALL_PRICES, &Goal::FULL, &plan);
+    assert_eq!(plan.iter().filter(|part| records.count(part.range) > 0).count(), 3, "{plan:?}");
 }
 
 #[test]
 fn incremental_plan_has_at_most_ten_partitions() {
-    let stones = make(30_000, 9, |dice| (7.5 + 1.2 * dice.normal()).exp());
-    let (plan, counts) = stones.plan(&Goal::INCREMENTAL);
-    check(&stones, PriceRange::ALL, &Goal::INCREMENTAL, &plan);
+    let records = make(30_000, 9, |dice| (7.5 + 1.2 * dice.normal()).exp());
+    let (plan, counts) = records.plan(&Goal::INCREMENTAL);
+    check(&records, ALL_PRICES, &Goal::INCREMENTAL, &plan);
     assert_eq!(plan.len(), 6);
     assert!(counts.calls() <= 30);
     assert!(plan.iter().all(|part| part.predicted >= Goal::INCREMENTAL.records_min), "{plan:?}");
@@ -267,10 +268,10 @@ fn number_of_partitions_follows_from_the_total() {
 
 #[test]
 fn gap_is_planned_within_its_own_prices() {
-    let stones = make(300_000, 5, |dice| (7.5 + 1.0 * dice.normal()).exp());
-    for gap in [PriceRange { from: 120_000, to: 180_000 }, PriceRange { from: 900_000, to: PRICE_CEILING }] {
-        let (plan, counts) = stones.plan_within(gap, &Goal::FULL);
-        check(&stones, gap, &Goal::FULL, &plan);
+    let records = make(300_000, 5, |dice| (7.5 + 1.0 * dice.normal()).exp());
+    for gap in [FieldRange { from: 120_000, to: 180_000 }, FieldRange { from: 900_000, to: PRICE_CEILING }] {
+        let (plan, counts) = records.plan_within(gap, &Goal::FULL);
+        check(&records, gap, &Goal::FULL, &plan);
         assert!(counts.calls() <= 60 && plan.len() > 1, "{plan:?}");
     }
 }
@@ -290,9 +291,9 @@ proptest! {
         calls_max in 0..80_u32,
     ) {
         let goal = Goal { target, partitions_max, records_min, calls_max, granularity };
-        let stones = Stones::new(prices);
-        let (plan, counts) = stones.plan(&goal);
-        check(&stones, PriceRange::ALL, &goal, &plan);
+        let records = Records::new(prices);
+        let (plan, counts) = records.plan(&goal);
+        check(&records, ALL_PRICES, &goal, &plan);
         prop_assert!(counts.calls() <= calls_max.max(1));
     }
 
@@ -301,8 +302,8 @@ proptest! {
         answers in proptest::collection::vec(prop_oneof![0..40_000_u64, Just(0), Just(u64::MAX)], 1..80),
         total in prop_oneof![0..200_000_u64, Just(u64::MAX)],
     ) {
-        let mut counts = Counts::new(PriceRange::ALL);
-        counts.record(PriceRange::ALL, total);
+        let mut counts = Counts::new(ALL_PRICES);
+        counts.record(ALL_PRICES, total);
         let mut answers = answers.into_iter().cycle();
         for _ in 0..100 {
             let ranges = next_counts(&counts, &Goal::FULL);
@@ -329,24 +330,24 @@ proptest! {
 #[test]
 fn feed_that_changes_during_the_scan_is_divided_evenly() {
     let mut dice = Dice(11);
-    let mut stones = make(500_000, 8, |dice| (7.5 + 1.2 * dice.normal()).exp());
-    let mut counts = Counts::new(PriceRange::ALL);
+    let mut records = make(500_000, 8, |dice| (7.5 + 1.2 * dice.normal()).exp());
+    let mut counts = Counts::new(ALL_PRICES);
     loop {
         let ranges = next_counts(&counts, &Goal::FULL);
         if ranges.is_empty() {
             break;
         }
         for range in ranges {
-            // Between two counts, fifty stones are sold and fifty are added.
+            // Between two counts, fifty records are sold and fifty are added.
             for _ in 0..50 {
-                let gone = usize::try_from(dice.bits()).unwrap_or_default() % stones.0.len();
-                stones.0[gone] = cents((7.5 + 1.2 * dice.normal()).exp());
+                let gone = usize::try_from(dice.bits()).unwrap_or_default() % records.0.len();
+                records.0[gone] = cents((7.5 + 1.2 * dice.normal()).exp());
             }
-            stones.0.sort_unstable();
-            counts.record(range, stones.count(range));
+            records.0.sort_unstable();
+            counts.record(range, records.count(range));
         }
     }
     let plan = partitions(&counts, &Goal::FULL);
-    check(&stones, PriceRange::ALL, &Goal::FULL, &plan);
-    assert!(counts.calls() <= 60 && balance(&stones, &Goal::FULL, &plan) <= 1.3);
+    check(&records, ALL_PRICES, &Goal::FULL, &plan);
+    assert!(counts.calls() <= 60 && balance(&records, &Goal::FULL, &plan) <= 1.3);
 }

@@ -3,7 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use proptest::prelude::*;
-use tidemill_core::feed::{PRICE_CEILING, PriceRange};
+use tidemill_core::diamond::PRICE_CEILING;
+use tidemill_core::feed::FieldRange;
 use tidemill_core::message::{Consolidate, Message, WorkDone, WorkItem, WorkStatus};
 use tidemill_core::{Json, Timestamp};
 use uuid::Uuid;
@@ -60,7 +61,7 @@ fn consolidate() -> Consolidate {
 fn cases() -> Vec<(&'static str, Message)> {
     let mut full = work_item();
     "partition-29".clone_into(&mut full.partition_id);
-    full.set_range(PriceRange { from: 100_000, to: PRICE_CEILING }, 100);
+    full.set_range(FieldRange { from: 100_000, to: PRICE_CEILING }, 100);
     full.total_records = 16_667;
     full.offset_end = 16_667;
     full.offset = 0;
@@ -151,7 +152,7 @@ proptest! {
         width in 1..1_000_000_i64,
         granularity in prop_oneof![Just(1_i64), Just(100)],
     ) {
-        let range = PriceRange {
+        let range = FieldRange {
             from: from / granularity * granularity,
             to: ((from / granularity + width) * granularity).min(PRICE_CEILING),
         };

@@ -112,6 +112,7 @@ impl Request {
             project_id: String::new(),
             env_id: EnvId::new("shop", "staging"),
             lane: Lane::Ops,
+            kind: String::new(),
             status: at.state,
             gate: None,
             git_sha: None,

@@ -55,7 +55,7 @@ fn first_fetch_overlaps_the_previous_page_by_one() {
 }
 
 #[test]
-fn overlapping_page_is_stored_after_the_known_stone() {
+fn overlapping_page_is_stored_after_the_known_record() {
     let decision = decide_page(&at_three(), &overlapping(2, 4), &page(&["c", "d", "e"]), 0);
     assert_eq!(
         decision,
@@ -102,13 +102,13 @@ fn repeat_at_the_end_of_a_page_is_read_again() {
 }
 
 #[test]
-fn stone_repeated_at_a_page_border_is_a_position() {
+fn record_repeated_at_a_page_border_is_a_position() {
     let found = page(&["c", "c", "d"]);
     let PageDecision::Store(stored) = decide_page(&at_three(), &overlapping(2, 31), &found, 0) else {
         panic!()
     };
     assert_eq!(stored, PageWrite { from_index: 1, next_offset: 5, shift: 0, ends: false });
-    // The same without a following stone.
+    // The same without a following record.
     let found = page(&["c", "c"]);
     let PageDecision::Store(stored) = decide_page(&at_three(), &overlapping(2, 31), &found, 0) else {
         panic!()
@@ -139,15 +139,15 @@ fn end_of_the_list_is_probed_and_confirmed() {
     let PageDecision::StepOn(confirm) = decide_page(&progress, &probe, &page(&[]), 1) else { panic!() };
     assert_eq!(confirm, FetchRequest { offset: 2, limit: 31, purpose: Purpose::Confirm });
     assert_eq!(decide_page(&progress, &confirm, &page(&["c"]), 2), PageDecision::Ended);
-    // The list moved in between, and the stone that the probe missed is at the position of the last stone.
+    // The list moved in between, and the record that the probe missed is at the position of the last record.
     assert!(matches!(decide_page(&progress, &confirm, &page(&["d"]), 2), PageDecision::StepBack(_)));
-    // The page was only short: the stone that the probe found must be fetched again with an overlap.
+    // The page was only short: the record that the probe found must be fetched again with an overlap.
     let PageDecision::StepOn(again) = decide_page(&progress, &probe, &page(&["d"]), 1) else { panic!() };
     assert_eq!(again, overlapping(2, 31));
 }
 
 #[test]
-fn sold_stone_makes_the_reader_step_back() {
+fn sold_record_makes_the_reader_step_back() {
     let progress = at_three();
     // `a` was sold: the list is `b c d e`, and position 2 is `d`.
     let PageDecision::StepBack(back) = decide_page(&progress, &overlapping(2, 4), &page(&["d", "e"]), 0)
@@ -162,7 +162,7 @@ fn sold_stone_makes_the_reader_step_back() {
 }
 
 #[test]
-fn any_stone_of_the_previous_page_is_an_overlap() {
+fn any_record_of_the_previous_page_is_an_overlap() {
     // `c` was sold.
     let decision = decide_page(&at_three(), &overlapping(1, 4), &page(&["b", "d", "e"]), 1);
     assert_eq!(
@@ -181,7 +181,7 @@ fn empty_page_after_many_sales_is_not_the_end() {
 }
 
 #[test]
-fn inserted_stones_move_the_reader_forward() {
+fn inserted_records_move_the_reader_forward() {
     let progress = at_three();
     // `x` was inserted first: position 2 is `b`.
     let decision = decide_page(&progress, &overlapping(2, 4), &page(&["b", "c", "d", "e"]), 0);
@@ -189,7 +189,7 @@ fn inserted_stones_move_the_reader_forward() {
         decision,
         PageDecision::Store(PageWrite { from_index: 2, next_offset: 5, shift: -1, ends: false })
     );
-    // The page contains nothing new: continue from the last known stone.
+    // The page contains nothing new: continue from the last known record.
     let decision = decide_page(&progress, &overlapping(2, 2), &page(&["b", "c"]), 0);
     assert_eq!(decision, PageDecision::StepOn(overlapping(3, 2)));
     // `y` was inserted between `b` and `c`: it is stored with the rest, and `c` counts once.
@@ -307,7 +307,7 @@ fn positions_and_distinct_ids_are_counted() {
         (counts(10, 11, 0), 11, 1),
         (counts(10, 12, 2), 12, 0),
         (counts(10, 13, 2), 13, 1),
-        // An earlier pass read two stones that are gone, and this pass a repeat.
+        // An earlier pass read two records that are gone, and this pass a repeat.
         (ReadCounts { distinct: 12, distinct_in_pass: 10, positions: 11, nameless: 0 }, 13, 1),
         // Records without an id of earlier passes do not count.
         (ReadCounts { distinct: 9, distinct_in_pass: 9, positions: 10, nameless: 1 }, 10, 0),

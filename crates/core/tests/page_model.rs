@@ -43,7 +43,7 @@ struct Source {
     made: u32,
     /// Records that have been in the list since the pass began.
     lasting: BTreeSet<u32>,
-    /// Stones whose records have no id.
+    /// Records without an id.
     nameless: BTreeSet<u32>,
     fetches: Cell<u32>,
 }
@@ -180,7 +180,7 @@ fn moments(changes_max: usize, given_min: f64) -> impl Strategy<Value = Vec<Mome
 
 proptest! {
     // A fixed seed: about one random run in thirty generated a list that was replaced completely three times, or pages
-    // of two stones that were short too often. Both correctly fail or are read again, which contradicts the assertions.
+    // of two records that were short too often. Both correctly fail or are read again, against the assertions.
     #![proptest_config(ProptestConfig {
         cases: 1_000,
         failure_persistence: None,
@@ -232,10 +232,10 @@ proptest! {
     ) {
         let mut source = Source::new(length);
         for (of, at) in repeats {
-            let stone = source.list[share(source.list.len(), of)];
-            source.list.insert(share(source.list.len() + 1, at), stone);
+            let record = source.list[share(source.list.len(), of)];
+            source.list.insert(share(source.list.len() + 1, at), record);
         }
-        source.nameless = nameless.into_iter().filter(|stone| *stone < length).collect();
+        source.nameless = nameless.into_iter().filter(|record| *record < length).collect();
         let ids = source.lasting.difference(&source.nameless).count();
         prop_assume!(ids > 0);
         let reading = read(&mut source, limit, limit + 1, &moments);
@@ -246,7 +246,7 @@ proptest! {
     }
 
     #[test]
-    fn sold_stones_cost_few_fetches(
+    fn sold_records_cost_few_fetches(
         limit in 10_u32..40,
         places in proptest::collection::vec(0.0..1.0_f64, 20),
     ) {
@@ -258,7 +258,7 @@ proptest! {
         let reading = read(&mut source, limit, 50, &moments);
         prop_assert_eq!(reading.end, End::Read);
         prop_assert_eq!(reading.progress.pass, 1);
-        // At most one step back for each stone, and a few fetches to confirm the end.
+        // At most one step back for each record, and a few fetches to confirm the end.
         let pages = 400_usize.div_ceil(usize::try_from(limit).unwrap());
         prop_assert!(reading.fetches <= pages + 20 + 8, "{} fetches", reading.fetches);
     }

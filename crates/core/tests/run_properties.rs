@@ -24,6 +24,7 @@ fn run(run_id: RunId, spent: Spent, budget: Budget) -> Run {
         project_id: "shop".to_owned(),
         env_id: EnvId::new("shop", "staging"),
         lane: Lane::Ops,
+        kind: String::new(),
         status: RunState::Running,
         gate: None,
         git_sha: None,

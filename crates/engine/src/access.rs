@@ -19,6 +19,7 @@ use tidemill_core::access::{
 use tidemill_core::audit::ActorRole;
 use tidemill_core::ids::uuid_v7;
 use tidemill_core::limits::{SESSION_SECS, TOKEN_CACHE_MAX, TOKEN_CACHE_SECS, TOKEN_USE_SECS};
+use tidemill_core::project_set::ProjectSet;
 use tidemill_core::{Timestamp, request};
 use tidemill_store::{AuditEntry, Class, Credential, Error, RequestKey};
 use tokio::time::Instant;
@@ -80,7 +81,7 @@ impl Engine {
     /// Creates a token for the first admin, unless an admin token exists.
     pub async fn first_admin(&self) -> Result<Option<(Token, Secret)>, Error> {
         let name = "first admin".to_owned();
-        let new = NewToken { name, role: Role::Admin, project_id: None, expires_in_secs: None };
+        let new = NewToken { name, role: Role::Admin, projects: ProjectSet::All, expires_in_secs: None };
         let (token, secret) = self.new_token(new, "tidemill").await?;
         let hash = secret.hash();
         let mut audit = NewAuditRecord::of(Uuid::new_v4(), "tidemill", ActorRole::Admin, "tokens.create");
@@ -100,7 +101,7 @@ impl Engine {
             token_id: uuid_v7(now, Uuid::new_v4()),
             name: new.name,
             role: new.role,
-            project_id: new.project_id,
+            projects: new.projects,
             created_at: now,
             created_by: by.to_owned(),
             expires_at: lasts.map(|lasts| now + lasts),

@@ -46,4 +46,10 @@ impl Clock {
     pub fn run_id(&self) -> tidemill_core::RunId {
         tidemill_core::RunId::new(self.now().unwrap_or_else(host_now), Uuid::new_v4())
     }
+
+    /// Creates the ids of a batch of runs, which sort by position.
+    pub fn run_ids(&self, count: usize) -> Vec<tidemill_core::RunId> {
+        let now = self.now().unwrap_or_else(host_now);
+        (0..count).map(|position| tidemill_core::RunId::in_batch(now, position, Uuid::new_v4())).collect()
+    }
 }

@@ -174,7 +174,7 @@ impl Engine {
             })
             .await?;
         if queued.created {
-            crate::runs::entered("queued", 1);
+            crate::transition_counts::entered("queued", &request.kind, 1);
             self.store().wake_soon();
         }
         Ok(queued)

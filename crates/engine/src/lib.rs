@@ -14,6 +14,7 @@ mod runs;
 mod schedules;
 pub mod sync;
 pub mod trace;
+mod transition_counts;
 mod upkeep;
 pub mod worker;
 mod workers;
@@ -22,6 +23,7 @@ pub use clock::Clock;
 pub use presence::{Identity, Process};
 pub use retry_policy::RetryPolicy;
 pub use schedules::{NewSchedule, parse as parse_cron};
+pub use transition_counts::count_end;
 pub use upkeep::{Upkeep, UpkeepReport};
 
 use alerts::AlertSettings;

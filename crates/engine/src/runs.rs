@@ -3,6 +3,7 @@
 use crate::Engine;
 use crate::graph::{GraphSettings, Graphs};
 use crate::trace::of_run;
+use crate::transition_counts::{entered, entered_each};
 use metrics::counter;
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
@@ -37,7 +38,43 @@ impl Engine {
             .instrument(of_run!("queue", run_id))
             .await?;
         if queued.created || queued.run_id == run_id {
-            entered("queued", 1);
+            entered("queued", &request.kind, 1);
+            self.store.wake_soon();
+        }
+        Ok(queued)
+    }
+
+    /// Queues up to 1,000 runs in one transaction, and returns one outcome for each request, in order.
+    ///
+    /// A request with a known idempotency key returns the existing run. A refused request refuses the whole call; the
+    /// message names its position.
+    pub async fn queue_many(&self, requests: Vec<QueueRun>) -> Result<Vec<QueueOutcome>, Error> {
+        let ids = self.clock.run_ids(requests.len());
+        let mut queued = self.queue_many_as(requests.into_iter().zip(ids.clone()).collect()).await?;
+        // If the first answer was lost, the retry returns `created: false`, but with our own ids.
+        for (outcome, id) in queued.iter_mut().zip(&ids) {
+            outcome.created |= outcome.run_id == *id;
+        }
+        Ok(queued)
+    }
+
+    /// Queues runs with ids chosen by the caller. A repeated call with the same ids returns the existing runs.
+    pub async fn queue_many_as(&self, requests: Vec<(QueueRun, RunId)>) -> Result<Vec<QueueOutcome>, Error> {
+        let mut checked = Vec::with_capacity(requests.len());
+        for (position, (request, run_id)) in requests.into_iter().enumerate() {
+            let valid = request.check().and_then(|()| request::check_new_run_id(&run_id));
+            valid.map_err(|invalid| Error::from(invalid).at_position(position))?;
+            checked.push((request.normalized(), run_id));
+        }
+        let queued = self
+            .retry_policy
+            .retry("queue runs", || self.store.queue_runs(checked.clone(), self.clock.now()))
+            .await?;
+        let outcomes = queued.iter().zip(&checked);
+        let new = outcomes.filter(|(outcome, (_, run_id))| outcome.created || outcome.run_id == *run_id);
+        let mut kinds = new.map(|(_, (request, _))| request.kind.as_str()).peekable();
+        if kinds.peek().is_some() {
+            entered_each("queued", kinds);
             self.store.wake_soon();
         }
         Ok(queued)
@@ -86,7 +123,7 @@ impl Engine {
             .await
     }
 
-    /// Finishes runs. Returns an outcome for each.
+    /// Finishes runs. Returns an outcome for each; the caller counts them with [`crate::count_end`].
     pub async fn finish(
         &self,
         ends: Vec<FinishRun>,
@@ -103,18 +140,14 @@ impl Engine {
             })
             .await?;
         drop(spans);
-        for (end, outcome) in ends.iter().zip(&outcomes) {
-            if *outcome == ChangeOutcome::Applied {
-                entered(end.status.as_str(), 1);
-            }
-        }
         Ok(outcomes)
     }
 
     /// Cancels a waiting run, or requests that the worker of a held run stops it.
     pub async fn cancel(&self, run: &RunId, by: &str, reason: Option<&str>) -> Result<CancelOutcome, Error> {
         request::check_request_by(by, reason)?;
-        if self.run(run).await?.lane == Lane::Graph {
+        let Run { lane, kind, .. } = self.run(run).await?;
+        if lane == Lane::Graph {
             return Ok(self.graphs().cancel(run, &[], by, reason).await?.outcome);
         }
         let is_repeated = std::sync::atomic::AtomicBool::new(false);
@@ -133,7 +166,7 @@ impl Engine {
             .instrument(of_run!("cancel", run))
             .await?;
         if matches!(answer, (CancelOutcome::Cancelled, _)) {
-            entered("cancelled", 1);
+            entered("cancelled", &kind, 1);
         }
         match answer {
             // The first answer was lost: this very call may have cancelled the run.
@@ -150,7 +183,8 @@ impl Engine {
     /// Queues a retry of a failed or cancelled run.
     pub async fn retry(&self, run: &RunId, by: &str) -> Result<RetryOutcome, Error> {
         request::check_request_by(by, None)?;
-        if self.run(run).await?.lane == Lane::Graph {
+        let Run { lane, kind, .. } = self.run(run).await?;
+        if lane == Lane::Graph {
             return self.graphs().retry(run, &[], by).await;
         }
         let retried = self
@@ -159,7 +193,7 @@ impl Engine {
             .instrument(of_run!("retry", run))
             .await?;
         if retried.created {
-            entered("queued", 1);
+            entered("queued", &kind, 1);
         }
         self.store.wake_soon();
         Ok(retried)
@@ -167,13 +201,14 @@ impl Engine {
 
     /// Fails a stalled run on behalf of an operator, and queues a successor if requested.
     pub async fn fail_run(&self, request: FailRun) -> Result<FailOutcome, Error> {
+        let kind = self.run(&request.run_id).await?.kind;
         let failed = self
             .retry_policy
             .retry("fail a run", || self.store.fail_run(request.clone(), self.clock.now()))
             .instrument(of_run!("fail", request.run_id))
             .await?;
         if failed.outcome == ChangeOutcome::Applied {
-            entered("failed", 1);
+            entered("failed", &kind, 1);
         }
         if failed.successor.is_some() {
             self.store.wake_soon();
@@ -254,18 +289,11 @@ impl Engine {
     }
 }
 
-/// Counts runs that this process moved to a state.
-pub(crate) fn entered(state: &'static str, runs: u64) {
-    counter!("tidemill_transitions_total", "to" => state).increment(runs);
-}
-
 /// Counts a claim and adds it to the trace of each claimed run.
 pub(crate) fn claimed(claims: &[Claim]) {
     let outcome = if claims.is_empty() { "empty" } else { "given" };
     counter!("tidemill_claims_total", "outcome" => outcome).increment(1);
-    if !claims.is_empty() {
-        entered("claimed", claims.len() as u64);
-    }
+    entered_each("claimed", claims.iter().map(|claim| claim.kind.as_str()));
     for claim in claims {
         drop(of_run!("claim", claim.run_id));
     }

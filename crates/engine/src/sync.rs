@@ -77,11 +77,11 @@ pub struct SyncSettings {
     pub page_faults_max: i64,
     /// How long an outage may last before partitions fail.
     pub give_up_after: Duration,
-    /// Stones per consolidation batch.
+    /// Records per consolidation batch.
     pub batch: usize,
-    /// Stones per upsert statement.
+    /// Records per upsert statement.
     pub upsert: usize,
-    /// Largest share of a feed's stones that one sync may delete.
+    /// Largest share of a feed's records that one sync may delete.
     pub delete_limit: f64,
     /// How long a worker that shuts down waits for pages in progress.
     pub grace: Duration,

@@ -36,22 +36,6 @@ mod watches;
 #[path = "graph/why.rs"]
 mod why;
 
-/// Runs each case on both stores.
-macro_rules! on_both {
-    ($($module:ident :: $case:ident),+ $(,)?) => {
-        mod postgres {
-            use tidemill_testkit::interface::Kind;
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$module::$case(Kind::Postgres).await; })+
-        }
-        mod sqlite {
-            use tidemill_testkit::interface::Kind;
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$module::$case(Kind::Sqlite).await; })+
-        }
-    };
-}
-
 /// Runs each case on PostgreSQL, directly and behind a pooler. On SQLite a frozen process would hold the only write
 /// lock.
 macro_rules! on_servers {
@@ -74,7 +58,7 @@ on_servers! {
     controllers::server_frozen_in_a_report_blocks_no_other,
 }
 
-on_both! {
+tidemill_testkit::on_both! {
     watches::watch_sees_changes_of_another_process,
     agents::leaving_agent_returns_unstarted_tasks,
     agents::job_with_lost_time_is_rerun_after_it,
@@ -82,7 +66,7 @@ on_both! {
     agents::silent_agent_loses_unstarted_tasks,
     agents::agent_registers_with_new_token_once_the_old_one_is_invalid,
     agents::agent_is_accessible_only_to_its_token,
-    agents::project_agent_gets_only_jobs_of_its_project,
+    agents::project_agent_gets_only_jobs_of_its_projects,
     agents::registration_replaces_the_secret_of_its_directory,
     agents::agent_token_is_bound_to_one_agent,
     agents::draining_agent_gets_no_new_tasks,

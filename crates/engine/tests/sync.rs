@@ -35,33 +35,18 @@ mod rules;
 mod schedules;
 #[path = "sync/slow_feeds.rs"]
 mod slow_feeds;
-#[path = "sync/vanished_stones.rs"]
-mod vanished_stones;
+#[path = "sync/vanished_records.rs"]
+mod vanished_records;
 #[path = "sync/wait_reasons.rs"]
 mod wait_reasons;
 
-/// Runs each case on both stores.
-macro_rules! on_both {
-    ($($module:ident :: $case:ident),+ $(,)?) => {
-        mod postgres {
-            use tidemill_testkit::interface::Kind;
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-            async fn $case() { super::$module::$case(Kind::Postgres).await; })+
-        }
-        mod sqlite {
-            use tidemill_testkit::interface::Kind;
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-            async fn $case() { super::$module::$case(Kind::Sqlite).await; })+
-        }
-    };
-}
-
-on_both! {
+tidemill_testkit::on_both! {
+    worker_threads = 4;
     feed_responses::count_ahead_of_its_list_is_repeated,
     feed_responses::huge_retry_after_is_capped,
     feed_responses::rate_limit_is_not_counted_as_a_page_failure,
     feed_responses::single_unreadable_body_is_retried,
-    feed_responses::stone_added_during_a_recount_is_stored,
+    feed_responses::record_added_during_a_recount_is_stored,
     feed_responses::error_mentioning_a_token_is_not_a_login_failure,
     bad_input::too_low_count_reads_every_record,
     bad_input::wrong_count_fails_its_partition,
@@ -99,7 +84,7 @@ on_both! {
     interrupted_consolidation::rules_applied_between_batches_hold,
     irregular_lists::list_of_one_record_without_id_is_read,
     irregular_lists::record_that_is_never_listed_is_missing,
-    irregular_lists::stone_listed_twice_is_read_once_with_a_warning,
+    irregular_lists::record_listed_twice_is_read_once_with_a_warning,
     irregular_lists::ids_with_spaces_are_accepted,
     irregular_lists::records_without_id_are_rejected_and_counted,
     outage::consolidator_waiting_for_a_feed_shuts_down,
@@ -115,37 +100,37 @@ on_both! {
     partitions::large_skewed_feed_is_partitioned_evenly,
     partitions::scan_limits_concurrent_count_requests,
     partitions::empty_feed_completes_after_one_empty_page,
-    partitions::every_stone_belongs_to_exactly_one_partition,
+    partitions::every_record_belongs_to_exactly_one_partition,
     partitions::prices_with_cents_are_read_once,
-    partitions::feed_with_one_stone_completes,
+    partitions::feed_with_one_record_completes,
     partitions::prices_on_a_partition_boundary_are_read_once,
     records::unmappable_record_is_rejected_until_fixed,
     records::reverted_record_is_removed_from_the_rejects,
     records::record_refused_by_the_database_is_rejected,
     records::record_with_nul_character_is_rejected_until_fixed,
     records::changed_media_with_equal_price_is_updated,
-    records::stone_twice_in_one_page_is_stored_once,
+    records::record_twice_in_one_page_is_stored_once,
     rules::rule_edit_during_consolidation_mixes_no_prices,
     rules::apply_reprices_without_fetching,
     rules::concurrent_rule_applications_mix_no_prices,
     rules::prices_match_manual_calculation,
     rules::first_matching_rule_sets_the_price,
-    schedules::full_schedule_detects_removed_stones,
-    slow_feeds::cancelled_sync_stops_reading_sold_stones,
+    schedules::full_schedule_detects_removed_records,
+    slow_feeds::cancelled_sync_stops_reading_sold_records,
     slow_feeds::changes_behind_a_count_of_nothing_are_read,
     slow_feeds::feed_without_a_date_misses_no_change,
     slow_feeds::full_sync_that_counts_nothing_raises_an_alert,
     slow_feeds::hanging_counts_leave_plans_to_other_feeds,
     slow_feeds::hanging_lookup_leaves_consolidation_to_other_feeds,
     slow_feeds::hanging_page_leaves_slots_to_other_feeds,
-    slow_feeds::repeated_list_of_sold_stones_is_read_once,
+    slow_feeds::repeated_list_of_sold_records_is_read_once,
     slow_feeds::watermark_in_the_future_is_refused,
-    vanished_stones::feed_without_lookup_deletes_after_two_full_syncs,
-    vanished_stones::feed_without_sold_list_is_synced,
-    vanished_stones::missed_stone_that_still_exists_stays_active,
-    vanished_stones::deletions_over_the_limit_are_skipped,
-    vanished_stones::incremental_sync_deletes_sold_stones,
-    vanished_stones::vanished_stone_is_deleted_and_returned_stone_is_active,
+    vanished_records::feed_without_lookup_deletes_after_two_full_syncs,
+    vanished_records::feed_without_sold_list_is_synced,
+    vanished_records::missed_record_that_still_exists_stays_active,
+    vanished_records::deletions_over_the_limit_are_skipped,
+    vanished_records::incremental_sync_deletes_sold_records,
+    vanished_records::vanished_record_is_deleted_and_returned_record_is_active,
     wait_reasons::full_sync_does_not_starve_another_feed,
     wait_reasons::stopping_worker_ends_after_its_current_page,
     wait_reasons::drained_role_takes_no_page_until_it_is_undrained,

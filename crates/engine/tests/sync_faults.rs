@@ -24,23 +24,8 @@ mod shutdown;
 #[path = "sync_faults/simultaneous_end.rs"]
 mod simultaneous_end;
 
-/// Runs each case on both stores.
-macro_rules! on_both {
-    ($($module:ident :: $case:ident),+ $(,)?) => {
-        mod postgres {
-            use tidemill_testkit::interface::Kind;
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-            async fn $case() { super::$module::$case(Kind::Postgres).await; })+
-        }
-        mod sqlite {
-            use tidemill_testkit::interface::Kind;
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-            async fn $case() { super::$module::$case(Kind::Sqlite).await; })+
-        }
-    };
-}
-
-on_both! {
+tidemill_testkit::on_both! {
+    worker_threads = 4;
     kills::sync_survives_killed_schedulers,
     kills::sync_survives_killed_workers,
     kills::sync_survives_killed_consolidators,
@@ -52,8 +37,8 @@ on_both! {
     messages::repeated_consolidation_message_consolidates_once,
     simultaneous_end::simultaneous_last_partitions_trigger_one_consolidation,
     consolidators::consolidation_longer_than_its_lock_completes_once,
-    changing_source::stones_sold_during_paging_are_handled,
-    changing_source::stones_changed_during_paging_are_handled,
+    changing_source::records_sold_during_paging_are_handled,
+    changing_source::records_changed_during_paging_are_handled,
     changing_source::changes_around_the_window_end_arrive,
     changing_source::change_after_the_window_end_is_not_skipped,
     changing_source::short_page_does_not_end_the_partition,
@@ -79,8 +64,8 @@ mod on_postgres {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn vanished_stones_are_deleted_despite_a_slow_helper() {
-        consolidators::vanished_stones_are_deleted_despite_a_slow_helper().await;
+    async fn vanished_records_are_deleted_despite_a_slow_helper() {
+        consolidators::vanished_records_are_deleted_despite_a_slow_helper().await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

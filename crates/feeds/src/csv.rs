@@ -10,8 +10,8 @@ use crate::number::parse_scaled;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tidemill_core::Timestamp;
-use tidemill_core::diamond::Diamond;
-use tidemill_core::feed::{Cents, FeedPage, FeedQuery, Item, RejectedItem};
+use tidemill_core::diamond::{ALL_PRICES, Cents, Diamond};
+use tidemill_core::feed::{FeedPage, FeedQuery, FieldRange, FieldValue, Item, RejectedItem};
 
 /// A row: values by column name.
 type Row = BTreeMap<String, String>;
@@ -42,7 +42,11 @@ impl Feed for CsvFolder {
         1_000
     }
 
-    fn granularity(&self) -> Cents {
+    fn range(&self) -> FieldRange {
+        ALL_PRICES
+    }
+
+    fn granularity(&self) -> FieldValue {
         1
     }
 
@@ -120,7 +124,7 @@ fn fits(row: &Row, query: &FeedQuery) -> bool {
         (Some(from), Some(at)) => at >= from,
         _ => true,
     };
-    is_new && query.prices.contains(price(row).unwrap_or(0))
+    is_new && query.range.contains(price(row).unwrap_or(0))
 }
 
 fn price(row: &Row) -> Option<Cents> {
@@ -163,7 +167,7 @@ mod tests {
     use super::*;
     use crate::{ErrorClass, Tuning, open};
     use std::sync::Arc;
-    use tidemill_core::feed::PriceRange;
+    use tidemill_core::diamond::PRICE_CEILING;
 
     const ONE: &str = "stone_id,offer_id,price,shape,carats,lab_grown,updated_at\n\
         S-1,O-1,10.00,round,1.005,true,2026-01-01T00:00:00Z\n\
@@ -193,19 +197,19 @@ mod tests {
     }
 
     fn query(from: Cents, to: Cents) -> FeedQuery {
-        FeedQuery { prices: PriceRange { from, to }, updated_from: None }
+        FeedQuery { range: FieldRange { from, to }, updated_from: None }
     }
 
     #[tokio::test]
     async fn pages_add_up_to_the_count_in_a_stable_order() {
         let (_folder, feed) = folder();
-        let query = query(1, tidemill_core::feed::PRICE_CEILING);
+        let query = query(1, PRICE_CEILING);
         let (mut names, mut bad, mut offset) = (Vec::new(), 0, 0);
         loop {
             let page = feed.page(&query, offset, 2).await.unwrap();
             offset += (page.items.len() + page.rejected.len()) as u64;
             bad += page.rejected.len();
-            names.extend(page.items.into_iter().map(|item| item.stone_id));
+            names.extend(page.items.into_iter().map(|item| item.record_id));
             if page.is_last {
                 break;
             }
@@ -221,7 +225,7 @@ mod tests {
         assert_eq!(feed.count(&query).await.unwrap().count, 2);
         query.updated_from = Some("2026-01-02T00:00:00Z".parse().unwrap());
         let page = feed.page(&query, 0, 10).await.unwrap();
-        assert_eq!(page.items[0].stone_id, "S-2");
+        assert_eq!(page.items[0].record_id, "S-2");
         assert_eq!((page.items.len(), page.is_last), (1, true));
     }
 

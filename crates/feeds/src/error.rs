@@ -131,7 +131,7 @@ impl FeedError {
     }
 }
 
-/// Why a record cannot be mapped to a stone. The reason names the field.
+/// Why a record cannot be mapped to a canonical row. The reason names the field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct MapError(String);

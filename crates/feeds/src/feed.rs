@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tidemill_core::Timestamp;
 use tidemill_core::diamond::Diamond;
-use tidemill_core::feed::{Cents, FeedPage, FeedQuery};
+use tidemill_core::feed::{FeedPage, FeedQuery, FieldRange, FieldValue};
 
 /// The pending answer of a feed.
 pub type FeedFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, FeedError>> + Send + 'a>>;
@@ -21,7 +21,7 @@ pub struct FeedCount {
     pub source_time: Option<Timestamp>,
 }
 
-/// A source of stones (diamond records).
+/// A source of records, which it counts, pages and maps.
 ///
 /// `count` and `page` of equal queries cover the same records. Pages have a stable order: the offset of a record
 /// changes only when a record before it disappears. Retries, login and the rate limit are internal to the feed; an
@@ -30,10 +30,13 @@ pub trait Feed: Send + Sync {
     /// Maximum number of records on a page.
     fn page_limit(&self) -> u32;
 
-    /// Price resolution of the source: the boundaries of a price range must be multiples of it.
-    fn granularity(&self) -> Cents;
+    /// The whole range of the partition field: every record is in it.
+    fn range(&self) -> FieldRange;
 
-    /// Version of [`Feed::map`]. It changes whenever the same record may map to a different stone.
+    /// Resolution of the partition field: the boundaries of a range must be multiples of it.
+    fn granularity(&self) -> FieldValue;
+
+    /// Version of [`Feed::map`]. It changes whenever the same record may map to a different row.
     fn mapper_version(&self) -> i32;
 
     /// Counts the records that match a query.
@@ -46,14 +49,14 @@ pub trait Feed: Send + Sync {
     /// source cannot be queried by id.
     fn lookup<'a>(&'a self, ids: &'a [String]) -> Option<FeedFuture<'a, Vec<String>>>;
 
-    /// Reads stones that the source has withdrawn since `since` and still lists (sold ones, for example), starting at
-    /// `offset`. `None` if the source does not list such stones.
+    /// Reads records that the source has withdrawn since `since` and still lists (sold ones, for example), starting at
+    /// `offset`. `None` if the source does not list such records.
     fn withdrawn(&self, since: Timestamp, offset: u64, limit: u32) -> Option<FeedFuture<'_, FeedPage>> {
         let _ = (since, offset, limit);
         None
     }
 
-    /// Maps a record to a stone.
+    /// Maps a record to a row of the canonical table.
     fn map(&self, payload: &str) -> Result<Diamond, MapError>;
 
     /// Sets the request rate per second: this process's share of the feed's limit. 0 means unlimited.

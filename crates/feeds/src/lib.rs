@@ -1,6 +1,6 @@
 //! Sources of diamond records: the `Feed` trait and its implementations.
 //!
-//! A feed counts records, reads pages and maps records to stones. Retries, the rate limit, the login and the
+//! A feed counts records, reads pages and maps records to canonical rows. Retries, the rate limit, the login and the
 //! classification of errors are internal to each feed. This crate knows nothing of databases, syncs or workers,
 //! and its callers know no feed by name.
 
@@ -9,10 +9,12 @@ mod circuit;
 mod csv;
 mod error;
 mod feed;
+mod http;
 mod network;
 mod nivoda;
 mod number;
 mod rate_limiter;
+pub mod rest;
 mod secret;
 mod tuning;
 

@@ -1,27 +1,24 @@
 //! The Nivoda feed: GraphQL over HTTP, with a login.
 
-mod client;
 mod document;
-mod envelope;
 mod fancy;
 mod map;
 mod page;
 mod text;
-mod tls;
-mod token;
 
 use crate::feed::{Feed, FeedCount, FeedFuture};
+use crate::http::client::{Client, ErrorKind, Reply, RequestError, hide};
+use crate::http::token::{Token, TokenCache};
+use crate::http::{envelope, tls};
 use crate::{Endpoint, FeedError, MapError, Network, Secret, Tuning};
-use client::{Client, ErrorKind, Reply, RequestError};
 use document::{CountVariables, Filter, LoginVariables, PageVariables, Request, Settings};
 use map::Mapper;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use tidemill_core::Timestamp;
-use tidemill_core::diamond::Diamond;
-use tidemill_core::feed::{Cents, FeedPage, FeedQuery};
+use tidemill_core::diamond::{ALL_PRICES, Diamond};
+use tidemill_core::feed::{FeedPage, FeedQuery, FieldRange, FieldValue};
 use tidemill_core::limits::READ_BYTES_MAX;
-use token::{Token, TokenCache};
 
 /// Largest size of a response in bytes, not counting its records.
 const WRAPPING_BYTES_MAX: usize = 64 * 1024;
@@ -193,15 +190,15 @@ impl Nivoda {
     async fn find_some(&self, ids: &[String]) -> Result<HashSet<String>, RequestError> {
         let filter = Filter::of_ids(&self.settings, ids);
         let page = self.page_of(&filter, 0, document::PAGE_MAX).await?;
-        if page.rejected.iter().any(|bad| bad.stone_id.is_none()) {
+        if page.rejected.iter().any(|bad| bad.record_id.is_none()) {
             return Ok(ids.iter().cloned().collect());
         }
-        let bad = page.rejected.into_iter().filter_map(|bad| bad.stone_id);
+        let bad = page.rejected.into_iter().filter_map(|bad| bad.record_id);
         // A source that ignores the filter returns arbitrary stones, so other ids are dropped.
         Ok(page
             .items
             .into_iter()
-            .map(|item| item.stone_id)
+            .map(|item| item.record_id)
             .chain(bad)
             .filter(|id| ids.contains(id))
             .collect())
@@ -220,7 +217,11 @@ impl Feed for Nivoda {
         document::PAGE_MAX
     }
 
-    fn granularity(&self) -> Cents {
+    fn range(&self) -> FieldRange {
+        ALL_PRICES
+    }
+
+    fn granularity(&self) -> FieldValue {
         document::GRANULARITY
     }
 
@@ -296,14 +297,6 @@ fn encode<V: Serialize>(request: &Request<V>) -> Result<Vec<u8>, RequestError> {
         return Err(RequestError::query(format!("the request is larger than {REQUEST_BYTES_MAX} bytes")));
     }
     Ok(body)
-}
-
-/// Masks a secret in an error message, because the source may quote the request.
-fn hide(mut error: RequestError, secret: &str) -> RequestError {
-    if !secret.is_empty() && error.reason.contains(secret) {
-        error.reason = error.reason.replace(secret, "***");
-    }
-    error
 }
 
 fn read_token(reply: &Reply) -> Result<Secret, RequestError> {

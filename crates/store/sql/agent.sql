@@ -2,17 +2,17 @@
 
 -- fragment: agent_columns
 -- The columns of an agent.
-agent_id, name, host, labels, capacity, version, project_id, token_id, boot_id, draining, registered_at, seen_at,
+agent_id, name, host, labels, capacity, version, projects, token_id, boot_id, draining, registered_at, seen_at,
 left_at, forgotten_at, secret_hash, dir_lock, isolation
 
 -- name: agent_put
 -- The token of an agent that exists stays; agent_rebind changes it. $13 is the secret hash that the caller has checked:
 -- if another process registered in between, no row changes.
-INSERT INTO {ops}.agents (agent_id, name, host, labels, capacity, version, project_id, token_id, boot_id,
+INSERT INTO {ops}.agents (agent_id, name, host, labels, capacity, version, projects, token_id, boot_id,
                           registered_at, seen_at, secret_hash, dir_lock, isolation)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, coalesce($10, {now}), coalesce($10, {now}), $11, $12, $14)
 ON CONFLICT (agent_id) DO UPDATE SET name = excluded.name, host = excluded.host, labels = excluded.labels,
-       capacity = excluded.capacity, version = excluded.version, project_id = excluded.project_id,
+       capacity = excluded.capacity, version = excluded.version, projects = excluded.projects,
        boot_id = excluded.boot_id, seen_at = excluded.seen_at, left_at = NULL, forgotten_at = NULL,
        secret_hash = excluded.secret_hash, dir_lock = excluded.dir_lock,
        isolation = excluded.isolation
@@ -43,7 +43,7 @@ SELECT {agent_columns}
 -- name: agent_list
 SELECT {agent_columns}
   FROM {ops}.agents
- WHERE forgotten_at IS NULL AND ($1 IS NULL OR project_id = $1) ORDER BY name, agent_id LIMIT $2
+ WHERE forgotten_at IS NULL AND ($1 IS NULL OR projects = $1) ORDER BY name, agent_id LIMIT $2
 
 -- name: agent_live
 -- The agents that the controller needs: those with a recent heartbeat, and those with active tasks.
@@ -59,7 +59,7 @@ UPDATE {ops}.agents SET seen_at = coalesce($2, {now}), left_at = NULL WHERE agen
 UPDATE {ops}.agents SET left_at = coalesce($2, {now}) WHERE agent_id = $1
 
 -- name: agent_drain
-UPDATE {ops}.agents SET draining = $2 WHERE agent_id = $1
+UPDATE {ops}.agents SET draining = $2 WHERE agent_id = $1 AND draining <> $2
 
 -- name: agent_forget
 UPDATE {ops}.agents SET forgotten_at = coalesce($2, {now}) WHERE agent_id = $1 AND forgotten_at IS NULL
@@ -116,7 +116,8 @@ SELECT p.name, p.size, coalesce((SELECT sum(j.weight) FROM {ops}.jobs j
 SELECT name, size FROM {ops}.pools
 
 -- name: pool_put
-INSERT INTO {ops}.pools (name, size) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET size = excluded.size
+INSERT INTO {ops}.pools AS p (name, size) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET size = excluded.size
+ WHERE p.size <> excluded.size
 
 -- name: pool_remove
 DELETE FROM {ops}.pools

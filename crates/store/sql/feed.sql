@@ -1,13 +1,18 @@
 -- Feeds, their watermarks, and the gaps that a watermark passed.
 
 -- name: feed_add
-INSERT INTO {ops}.feeds
+-- Equal values change no row.
+INSERT INTO {ops}.feeds AS f
     (feed, project_id, kind, endpoint, username, password_env, rate, settings, copy_url, defined_by, created_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, coalesce($11, {now}))
 ON CONFLICT (feed) DO UPDATE SET endpoint = excluded.endpoint, username = excluded.username,
     password_env = excluded.password_env, rate = excluded.rate, settings = excluded.settings,
     copy_url = excluded.copy_url, defined_by = excluded.defined_by, refusal = NULL
- WHERE feeds.project_id = excluded.project_id AND feeds.kind = excluded.kind
+ WHERE f.project_id = excluded.project_id AND f.kind = excluded.kind
+   AND (f.endpoint <> excluded.endpoint OR f.username IS DISTINCT FROM excluded.username
+     OR f.password_env IS DISTINCT FROM excluded.password_env OR f.rate <> excluded.rate
+     OR f.settings <> excluded.settings OR f.copy_url IS DISTINCT FROM excluded.copy_url
+     OR f.defined_by <> excluded.defined_by OR f.refusal IS NOT NULL)
 
 -- name: feed_list
 SELECT feed, project_id, kind, endpoint, username, password_env, rate, settings, last_updated_at, last_run_id,
@@ -49,19 +54,19 @@ SELECT changed_at, before_at, after_at, run_id, by_whom, note
   FROM {ops}.watermark_changes WHERE feed = $1 ORDER BY changed_at DESC LIMIT $2
 
 -- name: gap_add
-INSERT INTO {ops}.feed_gaps (feed, price_from, price_to, updated_from, updated_to, left_by, reason, created_at)
-SELECT m.feed, p.price_from, p.price_to, p.updated_from, m.updated_to, m.run_id, coalesce(p.error, 'failed'),
+INSERT INTO {ops}.feed_gaps (feed, range_from, range_to, updated_from, updated_to, left_by, reason, created_at)
+SELECT m.feed, p.range_from, p.range_to, p.updated_from, m.updated_to, m.run_id, coalesce(p.error, 'failed'),
        coalesce($2, {now})
   FROM {sync}.partition_progress p JOIN {sync}.run_metadata m ON m.run_id = p.run_id
  WHERE p.run_id = $1 AND p.failed
 
 -- name: gap_list
-SELECT gap_id, feed, price_from, price_to, updated_from, updated_to, left_by, reason, created_at, closed_by, closed_at
+SELECT gap_id, feed, range_from, range_to, updated_from, updated_to, left_by, reason, created_at, closed_by, closed_at
   FROM {ops}.feed_gaps WHERE ($1 IS NULL OR feed = $1) AND ($2 OR closed_at IS NULL) ORDER BY gap_id
 
 -- name: gap_page
 -- The oldest first. A page begins after the last gap of the previous page.
-SELECT gap_id, feed, price_from, price_to, updated_from, updated_to, left_by, reason, created_at, closed_by, closed_at
+SELECT gap_id, feed, range_from, range_to, updated_from, updated_to, left_by, reason, created_at, closed_by, closed_at
   FROM {ops}.feed_gaps
  WHERE ($1 IS NULL OR feed = $1) AND ($2 OR closed_at IS NULL)
    AND ($3 IS NULL OR feed IN (SELECT f.feed FROM {ops}.feeds f WHERE f.project_id = $3))
@@ -69,12 +74,12 @@ SELECT gap_id, feed, price_from, price_to, updated_from, updated_to, left_by, re
  ORDER BY gap_id LIMIT $5
 
 -- name: gap_close
--- Closes the gaps that this sync covers: those whose partitions were all completed. A full sync covers all prices
--- without partitions for gaps; there, no unfinished partition may overlap the gap.
+-- Closes the gaps that this sync covers: those whose partitions were all completed. A full sync covers the whole
+-- range without partitions for gaps; there, no unfinished partition may overlap the gap.
 UPDATE {ops}.feed_gaps SET closed_by = $1, closed_at = coalesce($2, {now})
  WHERE closed_at IS NULL AND left_by <> $1
    AND (gap_id IN (SELECT p.gap_id FROM {sync}.partition_progress p WHERE p.run_id = $1 AND p.gap_id IS NOT NULL)
         OR feed IN (SELECT m.feed FROM {sync}.run_metadata m WHERE m.run_id = $1 AND m.run_type = 'full'))
    AND NOT EXISTS (SELECT 1 FROM {sync}.partition_progress p
                     WHERE p.run_id = $1 AND NOT p.completed
-                      AND p.price_from < feed_gaps.price_to AND feed_gaps.price_from < p.price_to)
+                      AND p.range_from < feed_gaps.range_to AND feed_gaps.range_from < p.range_to)

@@ -7,7 +7,7 @@ SELECT {ops}.store_page($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 
 
 -- name: page_insert (sqlite)
 -- On PostgreSQL, store_page does this.
-INSERT INTO {ops}.pages (run_id, partition_id, page_offset, pass, fetched, stored, changed, page_hash, stone_ids,
+INSERT INTO {ops}.pages (run_id, partition_id, page_offset, pass, fetched, stored, changed, page_hash, record_ids,
     stored_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, coalesce($10, {now}))
 
@@ -23,26 +23,26 @@ SELECT min(max((stored_at - $2) / ($3 * 1000000), 0), $4 - 1) AS place, sum(stor
   FROM pages WHERE run_id = $1 GROUP BY 1
 
 -- name: page_last (postgres)
--- Differs: names of stones that are UUIDs are stored as UUIDs on PostgreSQL. On SQLite all names are JSON.
-SELECT p.page_offset, p.page_hash, coalesce(p.stone_ids, p.stone_uuids::text[]) AS stone_ids
+-- Differs: names of records that are UUIDs are stored as UUIDs on PostgreSQL. On SQLite all names are JSON.
+SELECT p.page_offset, p.page_hash, coalesce(p.record_ids, p.record_uuids::text[]) AS record_ids
   FROM {ops}.pages p
  WHERE run_id = $1 AND partition_id = $2 AND pass = $3 AND page_offset < $4
  ORDER BY page_offset DESC LIMIT $5
 
 -- name: page_last (sqlite)
-SELECT page_offset, page_hash, stone_ids FROM {ops}.pages
+SELECT page_offset, page_hash, record_ids FROM {ops}.pages
  WHERE run_id = $1 AND partition_id = $2 AND pass = $3 AND page_offset < $4
  ORDER BY page_offset DESC LIMIT $5
 
 -- name: page_range (postgres)
--- Differs: names of stones that are UUIDs are stored as UUIDs on PostgreSQL. On SQLite all names are JSON.
-SELECT p.page_offset, p.page_hash, coalesce(p.stone_ids, p.stone_uuids::text[]) AS stone_ids
+-- Differs: names of records that are UUIDs are stored as UUIDs on PostgreSQL. On SQLite all names are JSON.
+SELECT p.page_offset, p.page_hash, coalesce(p.record_ids, p.record_uuids::text[]) AS record_ids
   FROM {ops}.pages p
  WHERE run_id = $1 AND partition_id = $2 AND page_offset >= $3
  ORDER BY page_offset LIMIT $4
 
 -- name: page_range (sqlite)
-SELECT page_offset, page_hash, stone_ids FROM {ops}.pages
+SELECT page_offset, page_hash, record_ids FROM {ops}.pages
  WHERE run_id = $1 AND partition_id = $2 AND page_offset >= $3
  ORDER BY page_offset LIMIT $4
 
@@ -51,7 +51,7 @@ SELECT page_offset, page_hash, stone_ids FROM {ops}.pages
 -- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
 WITH named AS (
     SELECT p.pass, s.id, starts_with(s.id, $4) AS nameless
-      FROM {ops}.pages p CROSS JOIN LATERAL unnest(coalesce(p.stone_ids, p.stone_uuids::text[])) AS s (id)
+      FROM {ops}.pages p CROSS JOIN LATERAL unnest(coalesce(p.record_ids, p.record_uuids::text[])) AS s (id)
      WHERE p.run_id = $1 AND p.partition_id = $2)
 SELECT count(DISTINCT id) FILTER (WHERE NOT nameless) AS seen,
        count(DISTINCT id) FILTER (WHERE NOT nameless AND pass = $3) AS seen_in_pass,
@@ -63,7 +63,7 @@ SELECT count(DISTINCT id) FILTER (WHERE NOT nameless) AS seen,
 -- name: page_seen (sqlite)
 WITH named AS (
     SELECT p.pass, s.value AS id, substr(s.value, 1, length($4)) = $4 AS nameless
-      FROM {ops}.pages p, json_each(p.stone_ids) s
+      FROM {ops}.pages p, json_each(p.record_ids) s
      WHERE p.run_id = $1 AND p.partition_id = $2)
 SELECT count(DISTINCT id) FILTER (WHERE NOT nameless) AS seen,
        count(DISTINCT id) FILTER (WHERE NOT nameless AND pass = $3) AS seen_in_pass,

@@ -2,12 +2,12 @@
 
 -- fragment: partition_columns
 -- The columns of a partition.
-run_id, partition_id, state, price_from, price_to, updated_from, predicted, next_offset, shift, pass, recount,
+run_id, partition_id, state, range_from, range_to, updated_from, predicted, next_offset, shift, pass, recount,
 fetched, stored, changed, rejected, consolidated_to, consolidated, refused, faults, error, restart, gap_id,
 first_page_at, ended_at, updated_at
 
 -- name: partition_insert
-INSERT INTO {sync}.partition_progress (run_id, partition_id, price_from, price_to, predicted, updated_from, gap_id,
+INSERT INTO {sync}.partition_progress (run_id, partition_id, range_from, range_to, predicted, updated_from, gap_id,
     created_at, updated_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8, {now}), coalesce($8, {now}))
 
@@ -17,7 +17,7 @@ SELECT {partition_columns}
 
 -- name: partition_list
 SELECT {partition_columns}
-  FROM {sync}.partition_progress WHERE run_id = $1 ORDER BY price_from, partition_id
+  FROM {sync}.partition_progress WHERE run_id = $1 ORDER BY range_from, partition_id
 
 -- name: partition_advance (sqlite)
 -- Compare-and-swap on the offset and the pass. On PostgreSQL, store_page does this.
@@ -97,7 +97,7 @@ UPDATE {sync}.partition_progress SET consolidated_to = $4, consolidated = consol
  WHERE run_id = $1 AND partition_id = $2 AND consolidated_to = $3
 
 -- name: partition_anew
--- Consolidates every stone again, because the pricing rules have changed. Waits for batches in progress.
+-- Consolidates every record again, because the pricing rules have changed. Waits for batches in progress.
 UPDATE {sync}.partition_progress SET consolidated_to = 0, consolidated = 0, refused = 0 WHERE run_id = $1
 
 -- name: worker_run_begin

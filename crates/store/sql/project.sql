@@ -32,11 +32,13 @@ SELECT body_hash, answer FROM {ops}.request_keys WHERE scope = $1 AND route = $2
 UPDATE {ops}.request_keys SET answer = $4 WHERE scope = $1 AND route = $2 AND key = $3
 
 -- name: flag_set
--- A probe never changes a flag that an operator set, unless that flag has expired.
+-- A probe never changes a flag that an operator set, unless that flag has expired. Equal values change no row.
 INSERT INTO {ops}.flags AS f (flag, scope, note, since, until_at, set_by, source) VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (flag, scope) DO UPDATE SET note = excluded.note, until_at = excluded.until_at, set_by = excluded.set_by,
        source = excluded.source, since = CASE WHEN f.until_at <= excluded.since THEN excluded.since ELSE f.since END
- WHERE excluded.source = 'manual' OR f.source = 'probe' OR f.until_at <= excluded.since
+ WHERE (excluded.source = 'manual' OR f.source = 'probe' OR f.until_at <= excluded.since)
+   AND (f.note IS DISTINCT FROM excluded.note OR f.until_at IS DISTINCT FROM excluded.until_at
+     OR f.set_by IS DISTINCT FROM excluded.set_by OR f.source <> excluded.source OR f.until_at <= excluded.since)
 
 -- name: flag_clear
 DELETE FROM {ops}.flags WHERE flag = $1 AND scope = $2

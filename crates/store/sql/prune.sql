@@ -13,11 +13,23 @@ DELETE FROM {ops}.runs WHERE run_id IN (
      WHERE told.events_before < $4)
 RETURNING run_id AS value
 
--- name: prune_events
--- Events are numbered without gaps: removes at most $2 of them, the oldest first.
-DELETE FROM {ops}.run_events
+-- name: prune_steps (postgres)
+-- Removes the steps of a removed run, at most four, and returns the number of their events. SQLite keeps all events in
+-- one table.
+WITH removed AS (DELETE FROM {ops}.run_steps WHERE run_id = $1 RETURNING step)
+SELECT count(*) + count(*) FILTER (WHERE step IN ('S', 'F')) AS value FROM removed
+
+-- name: prune_events (postgres)
+-- Removes at most $2 events of a removed run, the oldest first.
+-- Differs: on SQLite, events are numbered without gaps, and the steps of the run are among them.
+DELETE FROM {ops}.run_log
  WHERE run_id = $1
-   AND seq < (SELECT min(e.seq) FROM {ops}.run_events e WHERE e.run_id = $1) + $2
+   AND seq < (SELECT min(e.seq) FROM {ops}.run_log e WHERE e.run_id = $1) + $2
+
+-- name: prune_events (sqlite)
+DELETE FROM run_events
+ WHERE run_id = $1
+   AND seq < (SELECT min(e.seq) FROM run_events e WHERE e.run_id = $1) + $2
 
 -- name: prune_left
 -- The oldest run that was removed while it still has events. Steps from run to run, not from event to event. Few runs

@@ -1,29 +1,29 @@
 -- Records that could not be stored or mapped.
 
 -- name: reject_put
-INSERT INTO {ops}.rejected_rows AS r (feed, supplier_stone_id, run_id, partition_id, stage, reason, payload,
+INSERT INTO {ops}.rejected_rows AS r (feed, record_id, run_id, partition_id, stage, reason, payload,
     first_at, last_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8, {now}), coalesce($8, {now}))
-ON CONFLICT (feed, supplier_stone_id) DO UPDATE SET run_id = excluded.run_id, partition_id = excluded.partition_id,
+ON CONFLICT (feed, record_id) DO UPDATE SET run_id = excluded.run_id, partition_id = excluded.partition_id,
     stage = excluded.stage, reason = excluded.reason, payload = excluded.payload, times = r.times + 1,
     last_at = excluded.last_at
 
 -- name: reject_list
 -- The newest first. A page begins after the last record of the previous page.
-SELECT feed, supplier_stone_id, run_id, partition_id, stage, reason, payload, times, first_at, last_at
+SELECT feed, record_id, run_id, partition_id, stage, reason, payload, times, first_at, last_at
   FROM {ops}.rejected_rows
  WHERE ($1 IS NULL OR feed = $1)
    AND ($3 IS NULL OR feed IN (SELECT f.feed FROM {ops}.feeds f WHERE f.project_id = $3))
-   AND ($4 IS NULL OR last_at < $4 OR (last_at = $4 AND (feed, supplier_stone_id) > ($5, $6)))
- ORDER BY last_at DESC, feed, supplier_stone_id LIMIT $2
+   AND ($4 IS NULL OR last_at < $4 OR (last_at = $4 AND (feed, record_id) > ($5, $6)))
+ ORDER BY last_at DESC, feed, record_id LIMIT $2
 
 -- name: reject_clear (postgres)
 -- Keeps the records that this sync itself could not read or store: the canonical row was built from an older record.
 -- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
 DELETE FROM {ops}.rejected_rows
- WHERE feed = $1 AND supplier_stone_id = ANY ($2) AND (stage IN ('map', 'upsert') OR run_id <> $3)
+ WHERE feed = $1 AND record_id = ANY ($2) AND (stage IN ('map', 'upsert') OR run_id <> $3)
 
 -- name: reject_clear (sqlite)
 DELETE FROM {ops}.rejected_rows
- WHERE feed = $1 AND supplier_stone_id IN (SELECT value FROM json_each($2))
+ WHERE feed = $1 AND record_id IN (SELECT value FROM json_each($2))
    AND (stage IN ('map', 'upsert') OR run_id <> $3)

@@ -2,7 +2,7 @@
 
 -- fragment: run_columns
 -- The columns of a run `r` and its label set `s`, as every statement that returns whole runs reads them.
-r.run_id, r.project_id, r.env_id, r.lane, r.status, r.gate, r.git_sha, r.git_ref, r.metadata, r.idempotency_key,
+r.run_id, r.project_id, r.env_id, r.lane, r.kind, r.status, r.gate, r.git_sha, r.git_ref, r.metadata, r.idempotency_key,
 r.priority, s.labels, r.concurrency_key, r.available_at, r.expires_at, r.timeout_secs, r.attempt, r.failures, r.losses,
 r.max_attempts, r.max_losses, r.backoff_secs, r.retry_of, r.claimed_by, r.worker_id, r.epoch, r.lease_until,
 r.deadline_at, r.cancel_requested_at, r.cancel_requested_by, r.cancel_reason, r.stalled_at, r.end_cause, r.queued_at,
@@ -16,15 +16,15 @@ SELECT {run_columns}
 -- name: run_claims (postgres)
 -- The claims of these runs. Unknown runs are left out.
 -- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
-SELECT r.run_id, r.project_id, r.lane, r.claimed_by, r.epoch, r.claim_request
+SELECT r.run_id, r.project_id, r.lane, r.kind, r.claimed_by, r.epoch, r.claim_request
   FROM {ops}.runs r WHERE r.run_id = ANY ($1)
 
 -- name: run_claims (sqlite)
-SELECT r.run_id, r.project_id, r.lane, r.claimed_by, r.epoch, r.claim_request
+SELECT r.run_id, r.project_id, r.lane, r.kind, r.claimed_by, r.epoch, r.claim_request
   FROM {ops}.runs r WHERE r.run_id IN (SELECT value FROM json_each($1))
 
 -- name: run_successor
-SELECT run_id AS value FROM {ops}.runs WHERE retry_of = $1
+SELECT run_id AS value FROM {ops}.run_lookup WHERE kind = 'retry_of' AND value = $1
 
 -- name: artifact_list
 SELECT artifact_id, run_id, artifact_type, url, digest, size_bytes, metadata, created_at

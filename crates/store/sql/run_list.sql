@@ -7,6 +7,7 @@
 r.run_id >= $1 AND r.run_id < $2 AND ($4 IS NULL OR r.project_id = $4)
 AND ($5 IS NULL OR r.env_id = r.project_id || '/' || $5) AND ($6 IS NULL OR r.status = $6)
 AND ($7 IS NULL OR r.lane = $7) AND ($8 IS NULL OR (r.concurrency_key = $8 AND r.lane = 'sync'))
+AND ($15 IS NULL OR r.kind = $15)
 AND ($9 IS NULL OR (r.git_sha >= $9 COLLATE "C" AND r.git_sha < $10 COLLATE "C"))
 AND ($11 IS NULL OR (r.git_ref >= $11 COLLATE "C" AND r.git_ref < $12 COLLATE "C"))
 AND ($13 IS NULL OR CASE r.lane
@@ -18,6 +19,7 @@ AND ($13 IS NULL OR CASE r.lane
 r.run_id >= $1 AND r.run_id < $2 AND ($4 IS NULL OR r.project_id = $4)
 AND ($5 IS NULL OR r.env_id = r.project_id || '/' || $5) AND ($6 IS NULL OR r.status = $6)
 AND ($7 IS NULL OR r.lane = $7) AND ($8 IS NULL OR (r.concurrency_key = $8 AND r.lane = 'sync'))
+AND ($15 IS NULL OR r.kind = $15)
 AND ($9 IS NULL OR (r.git_sha >= $9 AND r.git_sha < $10))
 AND ($11 IS NULL OR (r.git_ref >= $11 AND r.git_ref < $12))
 AND ($13 IS NULL OR CASE r.lane
@@ -26,10 +28,10 @@ AND ($13 IS NULL OR CASE r.lane
      WHEN 'sync' THEN r.concurrency_key >= 'feed:' || $13 AND r.concurrency_key < 'feed:' || $14 END)
 
 -- fragment: queued_run_ids
--- The ids of all queued runs: one search in each of the indexes by gate.
+-- The ids of all queued runs: one search in each of the indexes by gate. A run with gate `time` has attention_at.
 SELECT o.run_id FROM {ops}.runs o WHERE o.gate = 'open'
 UNION ALL SELECT k.run_id FROM {ops}.runs k WHERE k.gate = 'key'
-UNION ALL SELECT t.run_id FROM {ops}.runs t WHERE t.gate = 'time'
+UNION ALL SELECT t.run_id FROM {ops}.runs t WHERE t.gate = 'time' AND t.attention_at IS NOT NULL
 
 -- name: run_list
 -- The youngest first: ids sort by age, so the primary key gives the order and the page.
@@ -67,7 +69,7 @@ SELECT {run_columns}
  CROSS JOIN LATERAL (SELECT * FROM {ops}.runs o WHERE o.run_id = n.run_id OFFSET 0) r
   JOIN {ops}.label_sets s ON s.label_set_id = r.label_set_id
  WHERE n.status = 'failed' AND n.run_id >= $1 AND n.run_id < $2 AND ($4 IS NULL OR r.project_id = $4)
-   AND (SELECT t.run_id FROM {ops}.runs t WHERE t.retry_of = n.run_id) IS NULL
+   AND (SELECT t.run_id FROM {ops}.run_lookup t WHERE t.kind = 'retry_of' AND t.value = n.run_id) IS NULL
    AND (r.lane <> 'sync' OR (SELECT d.run_id FROM {sync}.run_metadata d
                               WHERE d.feed = substr(r.concurrency_key, 6) AND d.state = 'completed'
                                 -- A refused retry has no sync of its own: the sync that it was to continue counts.
@@ -84,7 +86,7 @@ SELECT {run_columns}
   JOIN {ops}.runs r ON r.run_id = n.run_id
   JOIN {ops}.label_sets s ON s.label_set_id = r.label_set_id
  WHERE n.status = 'failed' AND n.run_id >= $1 AND n.run_id < $2 AND ($4 IS NULL OR r.project_id = $4)
-   AND (SELECT t.run_id FROM {ops}.runs t WHERE t.retry_of = n.run_id) IS NULL
+   AND (SELECT t.run_id FROM {ops}.run_lookup t WHERE t.kind = 'retry_of' AND t.value = n.run_id) IS NULL
    AND (r.lane <> 'sync' OR (SELECT d.run_id FROM {sync}.run_metadata d
                               WHERE d.feed = substr(r.concurrency_key, 6) AND d.state = 'completed'
                                 -- A refused retry has no sync of its own: the sync that it was to continue counts.
@@ -128,7 +130,7 @@ SELECT {run_columns}
  ORDER BY w.run_id LIMIT $3
 
 -- name: run_list_env (postgres)
--- A page for each environment in $15, merged. PostgreSQL finds runs by their first event, which never changes, whereas
+-- A page for each environment in $16, merged. PostgreSQL finds runs by their first event, which never changes, whereas
 -- every claim and every finish writes all indexes of a run again. Each event looks up its run by itself (OFFSET 0): a
 -- merge would read all runs for an environment with few. So would the primary key of events, which also gives the order
 -- of ids, and which the planner prefers or not with each ANALYZE. Environment and id are one range here, which only the
@@ -136,9 +138,9 @@ SELECT {run_columns}
 -- Differs: SQLite has no LATERAL, and PostgreSQL would compare the whole table with a subquery in the join condition.
 -- SQLite writes an index of runs only if its columns change.
 SELECT {run_columns}
-  FROM unnest($15::text[]) AS v(value)
+  FROM unnest($16::text[]) AS v(value)
  CROSS JOIN LATERAL (
-       SELECT r.* FROM {ops}.run_events q
+       SELECT r.* FROM {ops}.run_steps q
         CROSS JOIN LATERAL (SELECT * FROM {ops}.runs o WHERE o.run_id = q.run_id OFFSET 0) r
         WHERE q.env_id IS NOT NULL AND (q.env_id, q.run_id) >= (v.value, $1) AND (q.env_id, q.run_id) < (v.value, $2)
           AND q.seq = 1 AND {run_filter}
@@ -148,7 +150,7 @@ SELECT {run_columns}
 
 -- name: run_list_env (sqlite)
 SELECT {run_columns}
-  FROM json_each($15) v
+  FROM json_each($16) v
   JOIN {ops}.runs r ON r.run_id IN (
        SELECT r.run_id FROM {ops}.runs r
         WHERE r.env_id = v.value AND {run_filter}
@@ -157,37 +159,37 @@ SELECT {run_columns}
  ORDER BY r.run_id DESC LIMIT $3
 
 -- name: run_list_lookup (postgres)
--- A page for each value in $15, merged. On PostgreSQL each row of run_lookup looks up its run by itself (OFFSET 0): a
+-- A page for each value in $16, merged. On PostgreSQL each row of run_lookup looks up its run by itself (OFFSET 0): a
 -- merge would read all runs for a value with few.
 -- Differs: SQLite has no LATERAL, and PostgreSQL would compare the whole table with a subquery in the join condition.
 SELECT {run_columns}
-  FROM unnest($15::text[]) AS v(value)
+  FROM unnest($16::text[]) AS v(value)
  CROSS JOIN LATERAL (
        SELECT r.* FROM {ops}.run_lookup q
         CROSS JOIN LATERAL (SELECT * FROM {ops}.runs o WHERE o.run_id = q.run_id OFFSET 0) r
-        WHERE q.kind = $16 AND q.value = v.value AND q.run_id >= $1 AND q.run_id < $2 AND {run_filter}
+        WHERE q.kind = $17 AND q.value = v.value AND q.run_id >= $1 AND q.run_id < $2 AND {run_filter}
         ORDER BY q.run_id DESC LIMIT $3) AS r
   JOIN {ops}.label_sets s ON s.label_set_id = r.label_set_id
  ORDER BY r.run_id DESC LIMIT $3
 
 -- name: run_list_lookup (sqlite)
 SELECT {run_columns}
-  FROM json_each($15) v
+  FROM json_each($16) v
   JOIN {ops}.runs r ON r.run_id IN (
        SELECT q.run_id FROM {ops}.run_lookup q CROSS JOIN {ops}.runs r ON r.run_id = q.run_id
-        WHERE q.kind = $16 AND q.value = v.value AND q.run_id >= $1 AND q.run_id < $2 AND {run_filter}
+        WHERE q.kind = $17 AND q.value = v.value AND q.run_id >= $1 AND q.run_id < $2 AND {run_filter}
         ORDER BY q.run_id DESC LIMIT $3)
   JOIN {ops}.label_sets s ON s.label_set_id = r.label_set_id
  ORDER BY r.run_id DESC LIMIT $3
 
 -- name: run_list_name (postgres)
--- A page for each name in $15, merged. The name of a graph is in its own table, the feed of a sync in run_lookup. $7
+-- A page for each name in $16, merged. The name of a graph is in its own table, the feed of a sync in run_lookup. $7
 -- limits the search to one lane. On PostgreSQL each row looks up its run by itself (OFFSET 0): a merge would read all
 -- runs for a name with few.
 -- Differs: SQLite has no LATERAL, and PostgreSQL would compare the whole table with a subquery in the join condition.
 SELECT {run_columns}
   FROM (SELECT p.run_id
-          FROM unnest($15::text[]) AS v(value)
+          FROM unnest($16::text[]) AS v(value)
          CROSS JOIN LATERAL (
                (SELECT g.run_id FROM {ops}.graphs g
                  CROSS JOIN LATERAL (SELECT * FROM {ops}.runs o WHERE o.run_id = g.run_id OFFSET 0) r
@@ -207,7 +209,7 @@ SELECT {run_columns}
 
 -- name: run_list_name (sqlite)
 SELECT {run_columns}
-  FROM json_each($15) v
+  FROM json_each($16) v
   JOIN {ops}.runs r ON r.run_id IN (
        SELECT a.run_id FROM (
               SELECT g.run_id FROM {ops}.graphs g CROSS JOIN {ops}.runs r ON r.run_id = g.run_id
@@ -269,7 +271,13 @@ SELECT {run_columns}
 SELECT count(*) AS value FROM (
     SELECT 1 AS one FROM (SELECT o.run_id FROM {ops}.runs o WHERE o.gate = 'open' LIMIT $1) opened
     UNION ALL SELECT 1 FROM (SELECT k.run_id FROM {ops}.runs k WHERE k.gate = 'key' LIMIT $1) keyed
-    UNION ALL SELECT 1 FROM (SELECT t.run_id FROM {ops}.runs t WHERE t.gate = 'time' LIMIT $1) timed) queued
+    UNION ALL SELECT 1 FROM (SELECT t.run_id FROM {ops}.runs t
+                              WHERE t.gate = 'time' AND t.attention_at IS NOT NULL LIMIT $1) timed) queued
+
+-- name: run_lookup_count
+-- Counts the runs with a value, up to $3.
+SELECT count(*) AS value
+  FROM (SELECT 1 AS one FROM {ops}.run_lookup q WHERE q.kind = $1 AND q.value = $2 LIMIT $3) counted
 
 -- name: run_lookup_values
 -- The values of a kind in a range, each found by one step in the index, however many runs have it.

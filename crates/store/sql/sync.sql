@@ -110,6 +110,12 @@ SELECT CAST(n.run_id AS text) AS value FROM {sync}.run_metadata n
  WHERE n.state = 'completed' AND n.started_at > m.started_at AND n.run_id <> m.run_id
  ORDER BY n.started_at DESC LIMIT 1
 
+-- name: sync_full_before
+-- The completed full sync before this one, to check whether it missed a record too.
+SELECT CAST(m.run_id AS text) AS value FROM {sync}.run_metadata m
+ WHERE m.feed = $1 AND m.run_type = 'full' AND m.state = 'completed' AND m.run_id <> $2
+ ORDER BY m.started_at DESC LIMIT 1
+
 -- name: sync_old
 -- Syncs that ended long ago, except for the last completed full one of each feed: its pages are still needed.
 SELECT CAST(m.run_id AS text) AS value FROM {sync}.run_metadata m

@@ -17,4 +17,4 @@ SELECT worker_id, name, host, pid, labels, version, started_at, beat_at, ended_a
   FROM {ops}.workers WHERE worker_id = $1
 
 -- name: worker_drain
-UPDATE {ops}.workers SET draining = $2 WHERE worker_id = $1 AND ended_at IS NULL
+UPDATE {ops}.workers SET draining = $2 WHERE worker_id = $1 AND ended_at IS NULL AND draining <> $2

@@ -14,7 +14,7 @@ impl FromColumns for Token {
             token_id: row.uuid("token_id")?,
             name: row.text("name")?,
             role: row.parsed("role")?,
-            project_id: row.text_or_null("project_id")?,
+            projects: row.project_set("projects")?,
             created_at: row.time("created_at")?,
             created_by: row.text("created_by")?,
             expires_at: row.time_or_null("expires_at")?,
@@ -86,8 +86,8 @@ pub struct AccessPruneCounts {
 
 impl Tx<'_> {
     pub(crate) async fn token(&mut self, token: Uuid) -> Result<Option<Token>, Error> {
-        let any = None::<&str>;
-        on!(self, catalog::TOKEN_GET, [SqlUuid(token), any], fetch_optional, "read a token")?
+        let any = None::<SqlTextList>;
+        on!(self, catalog::TOKEN_GET, [SqlUuid(token), any.clone()], fetch_optional, "read a token")?
             .record("read a token")
     }
 
@@ -98,7 +98,16 @@ impl Tx<'_> {
     }
 
     async fn add_token(&mut self, token: &Token, hash: &str) -> Result<(), Error> {
-        let added = on!(
+        let projects = token.projects.names().map(SqlTextList);
+        if let Some(names) = projects.clone() {
+            let unknown: Option<String> =
+                on!(self, catalog::TOKEN_UNKNOWN_PROJECT, [names.clone()], fetch_optional, "read projects")?
+                    .record("read projects")?;
+            if let Some(project) = unknown {
+                return Err(Error::unknown_project(&project, None));
+            }
+        }
+        on!(
             self,
             catalog::TOKEN_ADD,
             [
@@ -106,7 +115,7 @@ impl Tx<'_> {
                 token.name.as_str(),
                 hash,
                 token.role.as_str(),
-                token.project_id.as_deref(),
+                projects.clone(),
                 SqlTime(token.created_at),
                 token.created_by.as_str(),
                 token.expires_at.map(SqlTime),
@@ -114,15 +123,10 @@ impl Tx<'_> {
             execute,
             "store a token"
         )?;
-        match &token.project_id {
-            Some(project) if added.count() == 0 => Err(Error::unknown_project(project, None)),
-            Some(_) | None => {
-                self.annotate_audit(|line| {
-                    line.set_subject(&token.token_id.to_string()).set_project(token.project_id.as_deref());
-                });
-                Ok(())
-            }
-        }
+        self.annotate_audit(|line| {
+            line.set_subject(&token.token_id.to_string()).set_project(token.projects.single());
+        });
+        Ok(())
     }
 }
 
@@ -175,15 +179,16 @@ impl Store {
         .await
     }
 
-    /// Lists tokens, newest first.
+    /// Lists tokens, newest first. With a project, only tokens of this project alone are listed.
     pub async fn tokens(&self, slice: ListPage<Uuid>) -> Result<Vec<Token>, Error> {
         let limit = i64::try_from(slice.limit).unwrap_or(i64::MAX);
         self.read(move |mut tx| {
             Box::pin(async move {
+                let own = slice.project.map(|project| SqlTextList(vec![project]));
                 Ok(on!(
                     tx,
                     catalog::TOKEN_LIST,
-                    [slice.project.as_deref(), slice.before.map(SqlUuid), limit],
+                    [own.clone(), slice.before.map(SqlUuid), limit],
                     fetch_all,
                     "list tokens"
                 )?
@@ -193,7 +198,7 @@ impl Store {
         .await
     }
 
-    /// Revokes a token, in one project if one is named, and returns it. Idempotent.
+    /// Revokes a token and returns it. With a project, only a token of this project alone. Idempotent.
     pub async fn revoke_token(
         &self,
         token: Uuid,
@@ -205,22 +210,25 @@ impl Store {
         self.write(move |mut tx| {
             Box::pin(async move {
                 let now = tx.database_now(now).await?;
-                let (id, project) = (SqlUuid(token), project.as_deref());
-                on!(
+                let (id, own) = (SqlUuid(token), project.map(|project| SqlTextList(vec![project])));
+                let changed = on!(
                     tx,
                     catalog::TOKEN_REVOKE,
-                    [id, project, SqlTime(now), by.as_str()],
+                    [id, own.clone(), SqlTime(now), by.as_str()],
                     execute,
                     "revoke a token"
                 )?;
                 let found: Option<Token> =
-                    on!(tx, catalog::TOKEN_GET, [id, project], fetch_optional, "read a token")?
+                    on!(tx, catalog::TOKEN_GET, [id, own.clone()], fetch_optional, "read a token")?
                         .record(action)?;
                 let revoked = found.ok_or_else(|| {
                     Error::refused(RefusalCode::UnknownToken, format!("token `{token}` does not exist"))
                 })?;
+                if changed.count() == 0 {
+                    tx.skip_audit();
+                }
                 tx.annotate_audit(|line| {
-                    line.set_project(revoked.project_id.as_deref()).add_detail("name", revoked.name.as_str());
+                    line.set_project(revoked.projects.single()).add_detail("name", revoked.name.as_str());
                 });
                 Ok(revoked)
             })

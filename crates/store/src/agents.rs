@@ -30,7 +30,7 @@ impl FromColumns for AgentRecord {
                 labels: row.words("labels")?,
                 capacity: row.int("capacity")?,
                 version: row.text("version")?,
-                project_id: row.text_or_null("project_id")?,
+                projects: row.project_set("projects")?,
                 draining: row.truth("draining")?,
                 registered_at: row.time("registered_at")?,
                 seen_at: row.time("seen_at")?,
@@ -104,7 +104,7 @@ impl Tx<'_> {
                 SqlTextList(new.labels.clone()),
                 new.capacity,
                 new.version.as_str(),
-                new.project_id.as_deref(),
+                new.projects.names().map(SqlTextList),
                 new.token_id.map(SqlUuid),
                 SqlUuid(new.boot_id),
                 time,
@@ -186,7 +186,7 @@ impl Tx<'_> {
         new: &NewAgent,
         now: Option<Timestamp>,
     ) -> Result<(), Error> {
-        let is_same_scope = new.project_id == known.agent.project_id;
+        let is_same_scope = new.projects == known.agent.projects;
         if !is_same_scope || !new.is_proven(&known.binding.secret_hash) {
             return Err(unknown(new.agent_id));
         }
@@ -270,18 +270,23 @@ impl Tx<'_> {
     /// Sets whether an agent gets new tasks. Returns false if the agent does not exist.
     pub async fn drain_agent(&mut self, agent: Uuid, draining: bool) -> Result<bool, Error> {
         let updated = on!(self, catalog::AGENT_DRAIN, [SqlUuid(agent), draining], execute, "drain an agent")?;
-        Ok(updated.count() > 0)
+        if updated.count() > 0 {
+            return Ok(true);
+        }
+        self.skip_audit();
+        Ok(self.agent(agent).await?.is_some())
     }
 }
 
 impl Store {
-    /// Lists the agents of a project, or all. Forgotten agents are left out.
+    /// Lists the agents that execute jobs of this project alone, or all agents. Forgotten agents are left out.
     pub async fn agents(&self, project: Option<String>, limit: usize) -> Result<Vec<Agent>, Error> {
         self.read_one(move |mut tx| {
             Box::pin(async move {
                 let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+                let own = project.map(|project| SqlTextList(vec![project]));
                 let found: Vec<AgentRecord> =
-                    on!(tx, catalog::AGENT_LIST, [project.as_deref(), limit], fetch_all, "list agents")?
+                    on!(tx, catalog::AGENT_LIST, [own.clone(), limit], fetch_all, "list agents")?
                         .readable("agents", "agent_id");
                 Ok(found.into_iter().map(|known| known.agent).collect())
             })

@@ -20,6 +20,7 @@ use sqlx::postgres::{PgArgumentBuffer, PgTypeInfo, PgValueFormat, PgValueRef};
 use sqlx::sqlite::{SqliteArgumentsBuffer, SqliteTypeInfo, SqliteValueRef};
 use sqlx::{Decode, Encode, Postgres, Sqlite, Type};
 use std::str::FromStr;
+use tidemill_core::project_set::ProjectSet;
 use tidemill_core::{EnvId, Json, RunId, Timestamp, WorkerId, json, time};
 use uuid::Uuid;
 
@@ -235,6 +236,8 @@ pub(crate) trait Columns {
     fn json_within(&self, column: &str, bytes_max: usize) -> sqlx::Result<Json>;
     fn json_or_null(&self, column: &str) -> sqlx::Result<Option<Json>>;
     fn words(&self, column: &str) -> sqlx::Result<Vec<String>>;
+    /// Reads the projects of a token or an agent. An unreadable list contains no project.
+    fn project_set(&self, column: &str) -> sqlx::Result<ProjectSet>;
     fn worker_or_null(&self, column: &str) -> sqlx::Result<Option<WorkerId>>;
 
     fn long(&self, column: &str) -> sqlx::Result<i64> {
@@ -352,6 +355,10 @@ macro_rules! columns {
             }
             fn words(&self, column: &str) -> sqlx::Result<Vec<String>> {
                 Ok(sqlx::Row::try_get::<SqlTextList, _>(self, column)?.0)
+            }
+            fn project_set(&self, column: &str) -> sqlx::Result<ProjectSet> {
+                let names = sqlx::Row::try_get::<Option<SqlTextList>, _>(self, column)?;
+                Ok(names.map_or(ProjectSet::All, |names| ProjectSet::only(names.0)))
             }
             fn worker_or_null(&self, column: &str) -> sqlx::Result<Option<WorkerId>> {
                 Ok(sqlx::Row::try_get::<Option<SqlWorkerId>, _>(self, column)?.map(|boot| boot.0))

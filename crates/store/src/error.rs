@@ -207,6 +207,23 @@ impl Error {
         Self::Refused(Refusal { code, message: message.into(), hint: None })
     }
 
+    /// Adds the position of the request that was refused to a call with several of them: `runs[2]: …`.
+    #[must_use]
+    pub fn at_position(self, position: usize) -> Self {
+        let (code, message, hint) = match self {
+            Self::Refused(Refusal { code, message, hint }) => (code, message, hint),
+            Self::Invalid(invalid) => (RefusalCode::BadValue, invalid.to_string(), None),
+            other @ (Self::BadUrl { .. }
+            | Self::Open { .. }
+            | Self::Schema { .. }
+            | Self::Foreign { .. }
+            | Self::Database { .. }
+            | Self::Exhausted { .. }
+            | Self::Panicked { .. }) => return other,
+        };
+        Self::Refused(Refusal { code, message: format!("runs[{position}]: {message}"), hint })
+    }
+
     /// Refuses an unknown project. `env` is the environment that the request names.
     pub fn unknown_project(project: &str, env: Option<&str>) -> Self {
         Self::Refused(Refusal {

@@ -59,12 +59,13 @@ impl FromColumns for WatermarkChange {
 
 impl Tx<'_> {
     /// Adds a feed, or changes its settings. The project and the kind of a feed cannot change.
+    /// Returns false if it has these settings already.
     pub async fn put_feed(
         &mut self,
         feed: &Feed,
         copy_url: Option<&str>,
         now: Option<Timestamp>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let now = self.time(now);
         let rate = i32::try_from(feed.rate).unwrap_or(i32::MAX);
         let written = on!(
@@ -87,7 +88,13 @@ impl Tx<'_> {
             "add a feed"
         )?;
         if written.count() > 0 {
-            return Ok(());
+            return Ok(true);
+        }
+        let stored = self.feed(&feed.feed).await?;
+        if stored
+            .is_some_and(|stored| stored.feed.project_id == feed.project_id && stored.feed.kind == feed.kind)
+        {
+            return Ok(false);
         }
         Err(Error::refused(
             RefusalCode::KeyConflict,

@@ -24,7 +24,8 @@ impl Tx<'_> {
         Ok(on!(self, catalog::FLAG_LIST, [], fetch_all, "list flags")?.readable("flags", "scope"))
     }
 
-    /// Sets a flag, or changes its note and end. Returns false if a probe tries to change a flag that a person set.
+    /// Sets a flag, or changes its note and end. Returns false if it has these values already, or if a
+    /// probe tries to change a flag that a person set.
     pub async fn set_flag(&mut self, flag: &Flag) -> Result<bool, Error> {
         if flag.flag == FlagName::Reboot {
             // After this, no job starts in a transaction that has not seen the flag. A caller that then reads that
@@ -59,7 +60,16 @@ impl Tx<'_> {
 impl Store {
     /// Sets a flag, or changes its note and end.
     pub async fn set_flag(&self, flag: Flag) -> Result<bool, Error> {
-        self.write(move |mut tx| Box::pin(async move { tx.set_flag(&flag).await })).await
+        self.write(move |mut tx| {
+            Box::pin(async move {
+                let changed = tx.set_flag(&flag).await?;
+                if !changed {
+                    tx.skip_audit();
+                }
+                Ok(changed)
+            })
+        })
+        .await
     }
 
     /// Clears a flag; returns whether it was set.
@@ -68,6 +78,9 @@ impl Store {
             Box::pin(async move {
                 let cleared =
                     on!(tx, catalog::FLAG_CLEAR, [flag.as_str(), scope.as_str()], execute, "clear a flag")?;
+                if cleared.count() == 0 {
+                    tx.skip_audit();
+                }
                 Ok(cleared.count() > 0)
             })
         })

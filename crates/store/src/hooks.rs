@@ -55,11 +55,12 @@ impl Tx<'_> {
             execute,
             "store a hook"
         )?;
-        if written.count() == 0 {
-            // The caller reports a conflict: nothing was changed.
-            self.skip_audit();
+        if written.count() > 0 {
+            return Ok(true);
         }
-        Ok(written.count() > 0)
+        // Either the hook has these values already, or the caller reports a conflict.
+        self.skip_audit();
+        Ok(self.lock_hook(&hook.hook).await?.is_some_and(|stored| stored.project_id == hook.project_id))
     }
 }
 

@@ -104,7 +104,7 @@ impl Tx<'_> {
                 slots: assignment::AgentSlots {
                     id: agent.agent_id,
                     labels: agent.labels,
-                    project: agent.project_id,
+                    projects: agent.projects,
                     capacity: agent.capacity,
                     free: if gets_none { 0 } else { i32::try_from(free.max(0)).unwrap_or(i32::MAX) },
                     away: gets_none,

@@ -28,10 +28,10 @@ pub struct PageStep<'a> {
     pub rejected: i32,
     /// Ledger entry of the page.
     pub hash: &'a [u8],
-    /// Ids of the stones on the page, in the feed's order.
-    pub stone_ids: &'a [String],
+    /// Ids of the records on the page, in the feed's order.
+    pub record_ids: &'a [String],
     pub feed: &'a str,
-    /// Records sorted by stone, each stone once.
+    /// Records sorted by id, each id once.
     pub items: &'a [&'a Item],
     /// Receipt of the page's message, which is completed.
     pub receipt: &'a Receipt,
@@ -64,8 +64,8 @@ impl Tx<'_> {
     ) -> Result<Option<Receipt>, Error> {
         let sql = self.sql(catalog::PAGE_STORE);
         let Conn::Postgres(conn) = &mut self.conn else { return Ok(None) };
-        let uuids = as_uuids(step.stone_ids);
-        let words = uuids.is_none().then_some(step.stone_ids);
+        let uuids = as_uuids(step.record_ids);
+        let words = uuids.is_none().then_some(step.record_ids);
         let (receipt, next, items) = (step.receipt, step.next, step.items);
         let epoch: Option<i32> = sqlx::query_scalar(sql)
             .bind(SqlUuid(step.place.run_id))
@@ -81,7 +81,7 @@ impl Tx<'_> {
             .bind(words)
             .bind(uuids)
             .bind(step.feed)
-            .bind(items.iter().map(|item| item.stone_id.as_str()).collect::<Vec<_>>())
+            .bind(items.iter().map(|item| item.record_id.as_str()).collect::<Vec<_>>())
             .bind(items.iter().map(|item| item.offer_id.as_deref()).collect::<Vec<_>>())
             .bind(items.iter().map(|item| item.payload.as_str()).collect::<Vec<_>>())
             .bind(items.iter().map(|item| item.payload_hash.as_slice()).collect::<Vec<_>>())
@@ -143,7 +143,7 @@ impl Tx<'_> {
         now: Option<Timestamp>,
     ) -> Result<(), Error> {
         let (place, now) = (step.place, self.time(now));
-        let (hash, stones) = (step.hash, SqlTextList(step.stone_ids.to_vec()));
+        let (hash, records) = (step.hash, SqlTextList(step.record_ids.to_vec()));
         on!(
             self,
             catalog::PAGE_INSERT,
@@ -156,7 +156,7 @@ impl Tx<'_> {
                 by.stored,
                 by.changed,
                 hash,
-                stones.clone(),
+                records.clone(),
                 now,
             ],
             execute,
@@ -207,7 +207,8 @@ mod tests {
             as_uuids(std::slice::from_ref(&name)).map(|uuids| uuids[0].to_string()),
             Some(name.clone())
         );
-        for other in [name.to_uppercase(), name.replace('-', ""), "stone-1".to_owned(), format!("{{{name}}}")]
+        for other in
+            [name.to_uppercase(), name.replace('-', ""), "record-1".to_owned(), format!("{{{name}}}")]
         {
             assert_eq!(as_uuids(&[name.clone(), other.clone()]), None, "{other}");
         }

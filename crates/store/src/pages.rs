@@ -17,8 +17,8 @@ pub struct PageRow {
     pub offset: i32,
     /// Hash of the page, to detect a source that returns the same page twice.
     pub hash: Vec<u8>,
-    /// Ids of its stones, in feed order.
-    pub stone_ids: Vec<String>,
+    /// Ids of its records, in feed order.
+    pub record_ids: Vec<String>,
 }
 
 impl FromColumns for PageRow {
@@ -26,7 +26,7 @@ impl FromColumns for PageRow {
         Ok(Self {
             offset: row.int("page_offset")?,
             hash: row.bytes("page_hash")?,
-            stone_ids: row.words("stone_ids")?,
+            record_ids: row.words("record_ids")?,
         })
     }
 }
@@ -52,7 +52,7 @@ impl FromColumns for Stored {
 }
 
 impl Tx<'_> {
-    /// Stores the records of a page; returns how many changed. They must be sorted by stone, so that two pages cannot
+    /// Stores the records of a page; returns how many changed. They must be sorted by id, so that two pages cannot
     /// deadlock.
     pub async fn store_records(
         &mut self,
@@ -68,7 +68,7 @@ impl Tx<'_> {
         let (sql, now) = (self.sql(catalog::RAW_UPSERT), self.time(now));
         match &mut self.conn {
             Conn::Postgres(conn) => {
-                let ids: Vec<&str> = items.iter().map(|item| item.stone_id.as_str()).collect();
+                let ids: Vec<&str> = items.iter().map(|item| item.record_id.as_str()).collect();
                 let offers: Vec<Option<&str>> = items.iter().map(|item| item.offer_id.as_deref()).collect();
                 let payloads: Vec<&str> = items.iter().map(|item| item.payload.as_str()).collect();
                 let hashes: Vec<&[u8]> = items.iter().map(|item| item.payload_hash.as_slice()).collect();
@@ -82,7 +82,7 @@ impl Tx<'_> {
                     let query = sqlx::query(sqlx::AssertSqlSafe(sql.0.clone()))
                         .bind(feed)
                         .bind(SqlUuid(sync))
-                        .bind(item.stone_id.as_str())
+                        .bind(item.record_id.as_str())
                         .bind(item.offer_id.as_deref())
                         .bind(item.payload.as_str())
                         .bind(item.payload_hash.as_slice())
@@ -139,7 +139,7 @@ impl Tx<'_> {
 }
 
 impl Store {
-    /// Returns the number of stones that a sync stored in each interval.
+    /// Returns the number of records that a sync stored in each interval.
     pub async fn pace(&self, sync: Uuid) -> Result<Pace, Error> {
         self.read_one(move |mut tx| {
             Box::pin(async move {

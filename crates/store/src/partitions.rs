@@ -1,9 +1,9 @@
-//! Partitions: the progress of each price range of a feed, advanced by compare-and-swap.
+//! Partitions: the progress of each range of a feed, advanced by compare-and-swap.
 
 use crate::codec::{Columns, SqlJson, SqlTime, SqlUuid};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
-use tidemill_core::feed::PriceRange;
+use tidemill_core::feed::FieldRange;
 use tidemill_core::records::Partition;
 use tidemill_core::{Json, Timestamp};
 use uuid::Uuid;
@@ -14,7 +14,7 @@ impl FromColumns for Partition {
             run_id: row.uuid("run_id")?,
             partition_id: row.text("partition_id")?,
             state: row.parsed("state")?,
-            prices: PriceRange { from: row.long("price_from")?, to: row.long("price_to")? },
+            range: FieldRange { from: row.long("range_from")?, to: row.long("range_to")? },
             updated_from: row.time_or_null("updated_from")?,
             predicted: row.long("predicted")?,
             next_offset: row.int("next_offset")?,
@@ -44,7 +44,7 @@ impl FromColumns for Partition {
 pub struct NewPartition<'a> {
     pub run_id: Uuid,
     pub partition: &'a str,
-    pub prices: PriceRange,
+    pub range: FieldRange,
     /// Number of records that the scan counted.
     pub predicted: i64,
     /// Lower bound of the update time; without it, all records are read.
@@ -90,8 +90,8 @@ impl Tx<'_> {
             [
                 SqlUuid(new.run_id),
                 new.partition,
-                new.prices.from,
-                new.prices.to,
+                new.range.from,
+                new.range.to,
                 new.predicted,
                 new.updated_from.map(SqlTime),
                 new.gap,
@@ -296,13 +296,13 @@ impl Tx<'_> {
         partition: &str,
         from: i32,
         to: i32,
-        stones: i64,
+        records: i64,
         refused: i64,
     ) -> Result<bool, Error> {
         let moved = on!(
             self,
             catalog::PARTITION_CONSOLIDATED,
-            [SqlUuid(sync), partition, from, to, stones, refused],
+            [SqlUuid(sync), partition, from, to, records, refused],
             execute,
             "record consolidated pages"
         )?;

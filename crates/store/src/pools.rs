@@ -64,7 +64,10 @@ impl Store {
     pub async fn set_pool(&self, name: String, size: i32) -> Result<(), Error> {
         self.write(move |mut tx| {
             Box::pin(async move {
-                on!(tx, catalog::POOL_PUT, [name.as_str(), size], execute, "set a pool")?;
+                let set = on!(tx, catalog::POOL_PUT, [name.as_str(), size], execute, "set a pool")?;
+                if set.count() == 0 {
+                    tx.skip_audit();
+                }
                 Ok(())
             })
         })

@@ -82,7 +82,13 @@ impl Store {
     ) -> Result<bool, Error> {
         let project = project.to_owned();
         self.write(move |mut tx| {
-            Box::pin(async move { tx.create_project(&project, &environments, now).await })
+            Box::pin(async move {
+                let created = tx.create_project(&project, &environments, now).await?;
+                if !created {
+                    tx.skip_audit();
+                }
+                Ok(created)
+            })
         })
         .await
     }

@@ -1,7 +1,7 @@
 //! Retention: deletes old ended work in batches.
 
 use crate::codec::{SqlTextList, SqlTime, SqlUuid};
-use crate::tx::{Tx, on};
+use crate::tx::{Conn, Tx, on};
 use crate::{Error, Store, catalog};
 use tidemill_core::{RunId, Timestamp};
 
@@ -255,7 +255,15 @@ impl Tx<'_> {
 
     /// Deletes the oldest events of a deleted run; returns how many.
     async fn prune_events(&mut self, run: &str, most: u64) -> Result<u64, Error> {
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
-        Ok(on!(self, catalog::PRUNE_EVENTS, [run, most], execute, "prune events")?.count())
+        let limit = i64::try_from(most).unwrap_or(i64::MAX);
+        let pruned = on!(self, catalog::PRUNE_EVENTS, [run, limit], execute, "prune events")?.count();
+        match &self.conn {
+            Conn::Postgres(_) if pruned < most => {
+                let found = on!(self, catalog::PRUNE_STEPS, [run], fetch_optional, "prune events")?;
+                let steps: Option<i64> = found.record("prune events")?;
+                Ok(pruned + steps.unwrap_or_default().unsigned_abs())
+            }
+            Conn::Postgres(_) | Conn::Sqlite(_) => Ok(pruned),
+        }
     }
 }

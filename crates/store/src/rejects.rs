@@ -4,7 +4,7 @@ use crate::codec::{Columns, SqlTextList, SqlTime, SqlUuid};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
 use tidemill_core::Timestamp;
-use tidemill_core::feed::PriceRange;
+use tidemill_core::feed::FieldRange;
 use tidemill_core::records::{Gap, Reject, Stage};
 use uuid::Uuid;
 
@@ -12,7 +12,7 @@ impl FromColumns for Reject {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self {
             feed: row.text("feed")?,
-            stone_id: row.text("supplier_stone_id")?,
+            record_id: row.text("record_id")?,
             run_id: row.uuid("run_id")?,
             partition_id: row.text_or_null("partition_id")?,
             stage: row.parsed("stage")?,
@@ -30,7 +30,7 @@ impl FromColumns for Gap {
         Ok(Self {
             gap_id: row.long("gap_id")?,
             feed: row.text("feed")?,
-            prices: PriceRange { from: row.long("price_from")?, to: row.long("price_to")? },
+            range: FieldRange { from: row.long("range_from")?, to: row.long("range_to")? },
             updated_from: row.time_or_null("updated_from")?,
             updated_to: row.time("updated_to")?,
             left_by: row.uuid("left_by")?,
@@ -45,8 +45,8 @@ impl FromColumns for Gap {
 /// The content of a record to reject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewReject {
-    /// Id of the stone, or its position if it has no id.
-    pub stone_id: String,
+    /// Id of the record, or its position if it has no id.
+    pub record_id: String,
     pub stage: Stage,
     pub reason: String,
     pub payload: String,
@@ -81,7 +81,7 @@ pub struct RejectPosition {
     /// Time of the last rejection of that record.
     pub last_at: Timestamp,
     pub feed: String,
-    pub stone_id: String,
+    pub record_id: String,
 }
 
 /// Maximum length of a stored payload in bytes.
@@ -101,13 +101,13 @@ impl Tx<'_> {
         // Neither database can store a NUL character in a text.
         let payload = cut(&reject.payload.replace('\0', "\u{fffd}"), PAYLOAD_KEPT);
         let reason = cut(&reject.reason.replace('\0', "\u{fffd}"), 1024);
-        let stone = cut(&reject.stone_id.replace('\0', "\u{fffd}"), 1024);
+        let record_id = cut(&reject.record_id.replace('\0', "\u{fffd}"), 1024);
         on!(
             self,
             catalog::REJECT_PUT,
             [
                 feed,
-                stone.as_str(),
+                record_id.as_str(),
                 SqlUuid(sync),
                 partition,
                 reject.stage.as_str(),
@@ -121,19 +121,19 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Deletes the rejections of stones whose canonical rows match their records. `seen_by` is the sync that read them
+    /// Deletes the rejections of records whose canonical rows are up to date. `seen_by` is the sync that read them
     /// again and could store them.
     pub async fn accept(
         &mut self,
         feed: &str,
-        stones: Vec<String>,
+        records: Vec<String>,
         seen_by: Option<Uuid>,
     ) -> Result<u64, Error> {
-        let (stones, sync) = (SqlTextList(stones), seen_by.map(SqlUuid));
+        let (records, sync) = (SqlTextList(records), seen_by.map(SqlUuid));
         let removed = on!(
             self,
             catalog::REJECT_CLEAR,
-            [feed, stones.clone(), sync],
+            [feed, records.clone(), sync],
             execute,
             "delete rejected records"
         )?;
@@ -181,12 +181,12 @@ impl Store {
                         filter.project.as_deref(),
                         after.map(|after| SqlTime(after.last_at)),
                         after.map(|after| after.feed.as_str()),
-                        after.map(|after| after.stone_id.as_str()),
+                        after.map(|after| after.record_id.as_str()),
                     ],
                     fetch_all,
                     "list rejected rows"
                 )?
-                .readable("rejected_rows", "supplier_stone_id"))
+                .readable("rejected_rows", "record_id"))
             })
         })
         .await

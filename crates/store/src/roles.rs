@@ -7,6 +7,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 /// The functions that a worker may call.
 const WORKER_VERBS: &[&str] = &[
     "queue_run",
+    "queue_runs",
     "claim_next_run",
     "start_run",
     "append_event",
@@ -30,11 +31,11 @@ const WORKER_VERBS: &[&str] = &[
 ];
 
 /// Columns of tokens that a reader may select: all except the hash.
-const TOKEN_COLUMNS: &str = "token_id, name, role, project_id, created_at, created_by, expires_at, revoked_at, \
+const TOKEN_COLUMNS: &str = "token_id, name, role, projects, created_at, created_by, expires_at, revoked_at, \
                              revoked_by, last_used_at";
 
 /// Columns of agents that a reader may select: all except the hashes and the lock.
-const AGENT_COLUMNS: &str = "agent_id, name, host, labels, capacity, version, project_id, token_id, draining, \
+const AGENT_COLUMNS: &str = "agent_id, name, host, labels, capacity, version, projects, token_id, draining, \
                              registered_at, seen_at, left_at, forgotten_at, isolation";
 
 /// The role whose members may pass the time to the SQL functions. Production has no member.
@@ -141,7 +142,7 @@ async fn grant(conn: &mut PgConnection, schema: &Schema, roles: &Roles) -> Resul
         format!(
             "DO $own$ DECLARE o record; BEGIN \
              FOR o IN SELECT c.oid::regclass AS what FROM pg_class c \
-                 WHERE c.relnamespace = '{name}'::regnamespace AND c.relkind = 'r' \
+                 WHERE c.relnamespace = '{name}'::regnamespace AND c.relkind IN ('r', 'v') \
              LOOP EXECUTE format('ALTER TABLE %s OWNER TO {owner}', o.what); END LOOP; \
              FOR o IN SELECT t.oid::regtype AS what FROM pg_type t \
                  WHERE t.typnamespace = '{name}'::regnamespace AND t.typtype = 'd' \

@@ -13,10 +13,11 @@ pub use failures::Failures;
 use crate::codec::Columns;
 use crate::sqlite::BoxFuture;
 use crate::tx::{Conn, FromColumns, on};
-use crate::{Error, Store, Tx, catalog};
+use crate::{Error, RefusalCode, Store, Tx, catalog};
+use std::collections::HashMap;
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
-use tidemill_core::limits::{KEY_BYTES_MAX, METADATA_BYTES_MAX};
+use tidemill_core::limits::{BATCH_MAX, KEY_BYTES_MAX, KIND_BYTES_MAX, METADATA_BYTES_MAX};
 use tidemill_core::run::{
     CancelOutcome, ChangeOutcome, Claim, ClaimRuns, FailOutcome, FailRun, FinishRun, Holder, QueueOutcome,
     QueueRun, RetryOutcome, Run, RunFilter,
@@ -34,6 +35,7 @@ impl FromColumns for Run {
             project_id: row.text("project_id")?,
             env_id: row.env_id("env_id")?,
             lane: row.parsed("lane")?,
+            kind: row.text_within("kind", KIND_BYTES_MAX)?,
             status: row.parsed("status")?,
             gate: row.parsed_or_null("gate")?,
             git_sha: row.text_or_null_within("git_sha", KEY_BYTES_MAX)?,
@@ -86,6 +88,7 @@ impl FromColumns for Claim {
             attempt: row.int("attempt")?,
             timeout_secs: row.int_or_null("timeout_secs")?,
             lease_until: row.time("lease_until")?,
+            kind: row.text_within("kind", KIND_BYTES_MAX)?,
         })
     }
 }
@@ -118,6 +121,27 @@ impl Tx<'_> {
         } else {
             self.skip_audit();
         }
+        Ok(queued)
+    }
+
+    /// Queues up to [`BATCH_MAX`] runs under ids of the caller, and returns one outcome for each, in order.
+    ///
+    /// A refused request refuses the whole call; the message names its position.
+    pub async fn queue_runs(
+        &mut self,
+        requests: &[(QueueRun, RunId)],
+        now: Option<Timestamp>,
+    ) -> Result<Vec<QueueOutcome>, Error> {
+        check_batch(requests)?;
+        let queued: Vec<QueueOutcome> = verb!(self, now, queue_many(requests))?;
+        let created = queued.iter().filter(|outcome| outcome.created);
+        let Some(first) = created.clone().next() else {
+            self.skip_audit();
+            return Ok(queued);
+        };
+        self.annotate_audit(|line| {
+            line.set_subject(first.run_id.as_str()).add_detail("runs", created.count());
+        });
         Ok(queued)
     }
 
@@ -243,6 +267,23 @@ impl Tx<'_> {
     }
 }
 
+/// Refuses a batch that is too large or in which two requests have the same run id.
+fn check_batch(requests: &[(QueueRun, RunId)]) -> Result<(), Error> {
+    if requests.len() > BATCH_MAX {
+        let message =
+            format!("there are {} runs; at most {BATCH_MAX} can be queued in one call", requests.len());
+        return Err(Error::refused(RefusalCode::TooLarge, message));
+    }
+    let mut first = HashMap::with_capacity(requests.len());
+    for (position, (_, run_id)) in requests.iter().enumerate() {
+        if let Some(other) = first.insert(run_id, position) {
+            let message = format!("run id {run_id} is also the id of runs[{other}]");
+            return Err(Error::refused(RefusalCode::BadValue, message).at_position(position));
+        }
+    }
+    Ok(())
+}
+
 /// Defines a method of the store that runs a verb in its own transaction.
 macro_rules! store_verb {
     ($(#[$meta:meta])* $name:ident($($argument:ident: $owned:ty => $pass:expr),*) -> $output:ty) => {
@@ -260,6 +301,10 @@ macro_rules! store_verb {
 store_verb! {
     /// Queues a run. See [`Tx::queue_run`].
     queue_run(request: QueueRun => &request, run_id: RunId => &run_id) -> QueueOutcome
+}
+store_verb! {
+    /// Queues several runs. See [`Tx::queue_runs`].
+    queue_runs(requests: Vec<(QueueRun, RunId)> => &requests) -> Vec<QueueOutcome>
 }
 store_verb! {
     /// Claims runs. See [`Tx::claim_runs`].
@@ -302,7 +347,7 @@ store_verb! {
 impl Store {
     /// Returns a run, if it exists.
     pub async fn run(&self, run: RunId) -> Result<Option<Run>, Error> {
-        self.read(move |mut tx| Box::pin(async move { tx.run(&run).await })).await
+        self.read_one(move |mut tx| Box::pin(async move { tx.run(&run).await })).await
     }
 
     /// Lists runs, newest first.

@@ -148,7 +148,7 @@ impl Store {
             .map_err(|source| Error::database("store a schedule", sqlx::Error::Encode(Box::new(source))))?;
         self.write(move |mut tx| {
             Box::pin(async move {
-                on!(
+                let put = on!(
                     tx,
                     catalog::SCHEDULE_PUT,
                     [
@@ -165,6 +165,9 @@ impl Store {
                     execute,
                     "store a schedule"
                 )?;
+                if put.count() == 0 {
+                    tx.skip_audit();
+                }
                 Ok(())
             })
         })
@@ -224,7 +227,12 @@ impl Store {
                     execute,
                     "pause a schedule"
                 )?;
-                if changed.count() == 0 { Err(unknown(&name)) } else { Ok(()) }
+                if changed.count() > 0 {
+                    return Ok(());
+                }
+                tx.skip_audit();
+                let known = on!(tx, catalog::SCHEDULE_LIST, [Some(&*name)], fetch_all, "pause a schedule")?;
+                if known.len() == 0 { Err(unknown(&name)) } else { Ok(()) }
             })
         })
         .await
@@ -244,7 +252,7 @@ impl Store {
 
     /// Returns the current time of the database.
     pub async fn now(&self, now: Option<Timestamp>) -> Result<Timestamp, Error> {
-        self.read(move |mut tx| Box::pin(async move { tx.database_now(now).await })).await
+        self.read_one(move |mut tx| Box::pin(async move { tx.database_now(now).await })).await
     }
 }
 

@@ -166,6 +166,7 @@ const NUMBERS: &[(&str, u64)] = &[
     ("payload_max", limits::PAYLOAD_BYTES_MAX as u64),
     ("metadata_max", limits::METADATA_BYTES_MAX as u64),
     ("key_max", limits::KEY_BYTES_MAX as u64),
+    ("kind_max", limits::KIND_BYTES_MAX as u64),
     ("batch_max", limits::BATCH_MAX as u64),
     ("labels_max", limits::LABELS_MAX as u64),
     ("priority_max", limits::PRIORITY_MAX as u64),

@@ -205,7 +205,7 @@ impl Tx<'_> {
         Ok(moved.count() > 0)
     }
 
-    /// Makes a consolidation process every stone again.
+    /// Makes a consolidation process every record again.
     pub async fn restart_consolidation(&mut self, sync: Uuid) -> Result<(), Error> {
         on!(self, catalog::PARTITION_ANEW, [SqlUuid(sync)], execute, "restart a consolidation")?;
         Ok(())
@@ -218,7 +218,7 @@ impl Tx<'_> {
         Ok(moved.count() > 0)
     }
 
-    /// Adds to the count of deleted stones. Returns false if the sync is no longer being consolidated.
+    /// Adds to the count of deleted records. Returns false if the sync is no longer being consolidated.
     pub async fn add_deleted(
         &mut self,
         sync: Uuid,
@@ -227,7 +227,7 @@ impl Tx<'_> {
     ) -> Result<bool, Error> {
         let now = self.time(now);
         let written =
-            on!(self, catalog::SYNC_PROGRESS, [SqlUuid(sync), deleted, now], execute, "count stones")?;
+            on!(self, catalog::SYNC_PROGRESS, [SqlUuid(sync), deleted, now], execute, "count records")?;
         Ok(written.count() > 0)
     }
 
@@ -284,7 +284,7 @@ impl Tx<'_> {
     /// Returns the last full sync of a feed that completed before this one.
     pub async fn full_sync_before(&mut self, feed: &str, sync: Uuid) -> Result<Option<Uuid>, Error> {
         let found: Option<String> =
-            on!(self, catalog::STONE_MISSED, [feed, SqlUuid(sync)], fetch_optional, "find a full sync")?
+            on!(self, catalog::SYNC_FULL_BEFORE, [feed, SqlUuid(sync)], fetch_optional, "find a full sync")?
                 .record("find a full sync")?;
         Ok(found.and_then(|id| id.parse().ok()))
     }
@@ -333,14 +333,14 @@ impl Store {
         self.read(move |mut tx| Box::pin(async move { tx.full_sync_before(&feed, sync).await })).await
     }
 
-    /// Returns those of the stones that a sync has not seen.
-    pub async fn filter_unseen(&self, sync: Uuid, stones: Vec<String>) -> Result<Vec<String>, Error> {
+    /// Returns those of the records that a sync has not seen.
+    pub async fn filter_unseen(&self, sync: Uuid, records: Vec<String>) -> Result<Vec<String>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
-                let stones = SqlTextList(stones);
-                let binds = (SqlUuid(sync), stones.clone());
-                on!(tx, catalog::STONE_ALSO_UNSEEN, [binds.0, binds.1.clone()], fetch_all, "find stones")?
-                    .records("find stones")
+                let records = SqlTextList(records);
+                let binds = (SqlUuid(sync), records.clone());
+                on!(tx, catalog::RECORD_UNSEEN, [binds.0, binds.1.clone()], fetch_all, "find records")?
+                    .records("find records")
             })
         })
         .await

@@ -6,6 +6,7 @@ use crate::catalog::{Catalog, Statement};
 use crate::schema::Pooler;
 use sqlx::{PgConnection, SqliteConnection};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// An open transaction. All of its changes are committed together, or none.
 pub struct Tx<'c> {
@@ -28,12 +29,15 @@ pub(crate) struct Context {
     pub(crate) clock: crate::Clock,
     /// Whether statements may be prepared under a name on the server.
     pub(crate) named: bool,
+    /// Whether this role was found to have the right to write the audit log. Only the positive answer is kept: if the
+    /// right is revoked, audited changes fail; if it is granted, entries are written from then on.
+    pub(crate) may_audit: AtomicBool,
 }
 
 impl Context {
     pub(crate) fn new(schema: Schema, clock: crate::Clock, pooler: Pooler) -> Self {
         let catalog = Catalog::new(&schema);
-        Self { schema, catalog, clock, named: pooler == Pooler::Session }
+        Self { schema, catalog, clock, named: pooler == Pooler::Session, may_audit: AtomicBool::new(false) }
     }
 }
 

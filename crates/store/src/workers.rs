@@ -190,13 +190,13 @@ impl Tx<'_> {
         let action = "drain a worker";
         let updated =
             on!(self, catalog::WORKER_DRAIN, [SqlWorkerId(worker), draining], execute, "drain a worker")?;
-        let known = if updated.count() == 0 {
-            None
-        } else {
+        if updated.count() == 0 {
+            self.skip_audit();
+        }
+        let known: Option<Worker> =
             on!(self, catalog::WORKER_GET, [SqlWorkerId(worker)], fetch_optional, "drain a worker")?
-                .record(action)?
-        };
-        known.ok_or_else(|| {
+                .record(action)?;
+        known.filter(|known| known.ended_at.is_none()).ok_or_else(|| {
             let message = format!("worker `{worker}` does not exist or has ended");
             Error::refused(RefusalCode::UnknownWorker, message)
         })

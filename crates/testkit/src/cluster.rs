@@ -9,6 +9,7 @@ mod database;
 mod guard;
 mod template;
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
@@ -88,6 +89,8 @@ pub struct Cluster {
     binaries: ServerBinaries,
     /// Account that the server runs as, if it is not the current one.
     account: Option<Account>,
+    /// Program and arguments before the server's own, such as a profiler; usually empty.
+    wrapper: Vec<OsString>,
     /// Owns the directory, and ends the server if this process is killed.
     guard: Guard,
 }
@@ -98,7 +101,8 @@ impl Cluster {
         let binaries = ServerBinaries::find()?;
         let account = Account::for_server()?;
         let guard = Guard::new(&parent(options.durability), account, Signal::QUIT)?;
-        let mut cluster = Self { server: None, port: free_port()?, binaries, account, guard };
+        let wrapper = Vec::new();
+        let mut cluster = Self { server: None, port: free_port()?, binaries, account, wrapper, guard };
         cluster.initialise(options)?;
         let mut attempt = 1;
         while let Err(error) = cluster.resume() {
@@ -126,6 +130,21 @@ impl Cluster {
         self.binaries.version_major
     }
 
+    /// Returns the directory that is removed with the cluster. The server may write to it.
+    pub fn directory(&self) -> &Path {
+        self.guard.directory()
+    }
+
+    /// Returns the process id of the running server.
+    pub fn process_id(&self) -> Option<u32> {
+        self.server.as_ref().map(Child::id)
+    }
+
+    /// Sets the program and the arguments that run the server from the next start on.
+    pub fn run_under(&mut self, wrapper: Vec<OsString>) {
+        self.wrapper = wrapper;
+    }
+
     /// Returns the path of the server log.
     pub fn log(&self) -> PathBuf {
         self.guard.directory().join("server.log")
@@ -149,7 +168,14 @@ impl Cluster {
             return Ok(());
         }
         let log = fs::File::options().create(true).append(true).open(self.log())?;
-        let mut command = self.guard.command(&self.binaries.postgres, self.account);
+        let mut command = match self.wrapper.as_slice() {
+            [] => self.guard.command(&self.binaries.postgres, self.account),
+            [program, arguments @ ..] => {
+                let mut command = self.guard.command(Path::new(program), self.account);
+                command.args(arguments).arg(&self.binaries.postgres);
+                command
+            }
+        };
         command.arg("-D").arg(self.data()).arg("-p").arg(self.port.to_string());
         command.stdout(log.try_clone()?).stderr(log);
         let server = command.spawn().context("could not start the PostgreSQL server")?;

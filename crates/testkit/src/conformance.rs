@@ -12,6 +12,7 @@ pub mod drain;
 pub mod events;
 pub mod executor;
 pub mod finish;
+pub mod kinds;
 pub mod lease_guard;
 pub mod lost_responses;
 pub mod manual_cancel;
@@ -19,6 +20,7 @@ pub mod pause;
 pub mod plain_sql;
 pub mod processes;
 pub mod queue;
+pub mod queue_many;
 pub mod refusals;
 pub mod retention;
 pub mod retry;
@@ -80,6 +82,14 @@ macro_rules! conformance {
             claim_batch_is_limited,
             blocked_runs_do_not_block_other_claims,
         }
+        $crate::topic! { $kind, queue_many:
+            batch_equals_its_requests_one_by_one,
+            repeated_batch_creates_nothing,
+            bad_element_refuses_the_whole_batch,
+            simultaneous_batches_with_the_same_keys_make_each_run_once,
+            batch_is_limited,
+            runs_of_a_batch_are_claimed_in_its_order,
+        }
         $crate::topic! { $kind, queue:
             queued_run_stores_its_request_unchanged,
             simultaneous_equal_requests_make_one_run,
@@ -94,6 +104,13 @@ macro_rules! conformance {
             run_with_a_past_start_time_is_claimable_at_once,
             sweeper_opens_due_runs,
             unclaimed_run_expires,
+        }
+        $crate::topic! { $kind, kinds:
+            kind_is_claimed_listed_and_kept_by_successors,
+            runs_of_a_batch_have_their_own_kinds,
+            invalid_kind_is_refused,
+            idempotency_key_with_another_kind_is_refused,
+            kind_changed_by_plain_sql_is_listed_by_its_new_value,
         }
         $crate::topic! { $kind, concurrency_keys:
             second_run_of_a_key_waits,

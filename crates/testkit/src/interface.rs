@@ -35,6 +35,12 @@ pub type InterfaceFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> 
 pub trait Interface: Send + Sync {
     /// Queues a run under an id made by the caller.
     fn queue(&self, request: QueueRun, run: RunId, now: Timestamp) -> InterfaceFuture<'_, QueueOutcome>;
+    /// Queues several runs under ids made by the caller; returns one outcome each.
+    fn queue_many(
+        &self,
+        requests: Vec<(QueueRun, RunId)>,
+        now: Timestamp,
+    ) -> InterfaceFuture<'_, Vec<QueueOutcome>>;
     /// Claims one run or a batch.
     fn claim(&self, ask: ClaimRuns, now: Timestamp) -> InterfaceFuture<'_, Vec<Claim>>;
     fn start(&self, run: RunId, holder: Holder, now: Timestamp) -> InterfaceFuture<'_, ChangeOutcome>;

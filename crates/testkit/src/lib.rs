@@ -3,6 +3,7 @@
 
 pub mod authority;
 pub mod azurite;
+mod both_databases;
 pub mod cluster;
 pub mod conformance;
 pub mod example_program;

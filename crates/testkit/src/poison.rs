@@ -225,7 +225,7 @@ impl Poison {
         let (seq, column, value) = (100_000 + number, "event_id", format!("'evt-odd-{number}'"));
         if self.is_postgres {
             format!(
-                "INSERT INTO ops.run_events (run_id, seq, {column}, level, message, payload, created_at) \
+                "INSERT INTO ops.run_log (run_id, seq, {column}, level, message, payload, created_at) \
                  VALUES ({run}, {seq}, {value}, 'info', {text}, {json}, {time})"
             )
         } else {

@@ -344,7 +344,7 @@ async fn unreadable_event_is_streamed_with_placeholder() {
     let mut stream = fixture.client.watch_run(&run, 0);
     stream.next().await.expect("the run was queued");
     let odd = format!(
-        "INSERT INTO ops.run_events (run_id, seq, event_id, level, message, payload) \
+        "INSERT INTO ops.run_log (run_id, seq, event_id, level, message, payload) \
          VALUES ('{run}', 2, 'evt-odd', 'info', 'odd', '{{\"a\": 1e400}}'); \
          UPDATE ops.runs SET last_seq = 2 WHERE run_id = '{run}'"
     );

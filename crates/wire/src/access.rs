@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tidemill_core::Timestamp;
 use tidemill_core::access::{Role, Token};
+use tidemill_core::project_set::ProjectSet;
 use uuid::Uuid;
 
 /// Request to create a token.
@@ -15,10 +16,12 @@ pub struct NewToken {
     pub name: String,
     /// Permissions of the token.
     pub role: Role,
-    /// Project that the token is limited to; by default all projects of the caller.
+    /// Projects that the token is limited to; by default all projects of the caller. Tokens of the roles `agent` and
+    /// `worker` may name several, other tokens one.
     #[serde(default)]
-    pub project: Option<String>,
-    /// Whether the token is valid in all projects. A token of role `agent` names a project or sets this.
+    #[cfg_attr(feature = "schema", schemars(length(max = 64)))]
+    pub projects: Vec<String>,
+    /// Whether the token is valid in all projects. A token of role `agent` names projects or sets this.
     #[serde(default)]
     pub all_projects: bool,
     /// Lifetime in seconds; without it the token never expires.
@@ -43,7 +46,7 @@ impl std::fmt::Debug for NewTokenResponse {
     }
 }
 
-/// Filter of the list of tokens, newest first.
+/// Filter of the list of tokens, newest first. Tokens of several projects are listed without a project only.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -133,8 +136,9 @@ pub struct Session {
     pub caller: String,
     /// Role of the caller.
     pub role: Role,
-    /// Project that the caller is limited to; null for all projects.
-    pub project: Option<String>,
+    /// Projects that the caller is limited to; null for all projects.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Vec<String>>"))]
+    pub projects: ProjectSet,
     /// CSRF token. Every request that changes something must send it as `x-csrf-token` or as the form field `csrf`.
     /// Null if the caller authenticated with a token instead of a cookie.
     pub csrf: Option<String>,

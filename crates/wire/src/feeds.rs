@@ -134,9 +134,9 @@ pub struct Heatmap {
     pub predicted: i64,
     /// Number of count requests of the scan.
     pub count_calls: i32,
-    /// Counts by price range.
+    /// Counts by range of the partition field.
     pub cells: Json,
-    /// Partitions, sorted by price.
+    /// Partitions, sorted by range.
     pub partitions: Vec<Partition>,
 }
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tidemill_core::Timestamp;
+use tidemill_core::project_set::ProjectSet;
 
 /// The server and the identity of the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,8 +16,9 @@ pub struct Info {
     pub caller: String,
     /// Role of the caller.
     pub role: String,
-    /// Project that the caller is limited to; null for all projects.
-    pub project: Option<String>,
+    /// Projects that the caller is limited to; null for all projects.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Vec<String>>"))]
+    pub projects: ProjectSet,
     /// Background loops of the server; only for callers without a project limit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loops: Vec<LoopHealth>,

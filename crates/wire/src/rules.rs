@@ -1,8 +1,8 @@
 //! Pricing rules. Prices are in cents, weights in hundredths of a carat, markups in ten-thousandths.
 
 use serde::{Deserialize, Serialize};
+use tidemill_core::diamond::Cents;
 use tidemill_core::diamond::Points;
-use tidemill_core::feed::Cents;
 use tidemill_core::pricing::{PricingRule, StoneType};
 
 /// Largest price and weight that the tables can store.

@@ -1,5 +1,9 @@
 //! Requests and responses about runs.
 
+mod batch;
+
+pub use batch::{BatchRun, NewRuns, QueuedRuns, batch_position};
+
 use serde::{Deserialize, Serialize};
 use tidemill_core::artifact::Artifact;
 use tidemill_core::event::{Event, Level};
@@ -63,6 +67,10 @@ pub struct NewRun {
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 32), inner(regex(pattern = r"^[^,]{1,1024}$"))))]
     pub labels: Vec<String>,
+    /// Kind of work, by which a worker chooses the handler; empty if the run has none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 100), example = &"email"))]
+    pub kind: String,
     /// Id of the new run, chosen by the caller. A repeated request with the same id returns the existing run. Callers
     /// that are limited to one project use an `Idempotency-Key` instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,6 +119,7 @@ impl NewRun {
             timeout_secs: self.timeout_secs,
             concurrency_key: self.concurrency_key,
             labels: self.labels,
+            kind: self.kind,
         }
     }
 }
@@ -132,6 +141,7 @@ impl From<QueueRun> for NewRun {
             timeout_secs: run.timeout_secs,
             concurrency_key: run.concurrency_key,
             labels: run.labels,
+            kind: run.kind,
             run_id: None,
         }
     }
@@ -152,6 +162,9 @@ pub struct ListRuns {
     pub status: Option<RunState>,
     /// Lane to filter by.
     pub lane: Option<Lane>,
+    /// Kind to filter by.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 100)))]
+    pub kind: Option<String>,
     /// Feed whose syncs to list.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
     pub feed: Option<String>,

@@ -3,6 +3,8 @@
 //! The second half, the control, shows that the attack itself works. Where a mechanism is missing, the tests say so in
 //! a sentence and do nothing; in continuous integration (`CI=true`) that is a failure.
 
+mod trace;
+
 use crate::fixture::{Fixture, TIMEOUT, is_alive, kill, order, success, until};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::{Value, json};
@@ -193,8 +195,10 @@ async fn task_cannot_kill_the_agent_or_another_task() {
 /// Another session, no environment, no parent: the process has nothing in common with its task but its isolation.
 #[tokio::test]
 async fn no_process_outlives_its_task() {
-    let daemon = "setsid env -i sleep MARK > /dev/null 2>&1 & until grep -q ^sleep /proc/$!/cmdline; do :; done; \
-                  kill -9 $PPID; exit 3";
+    // The subshell ends first, so that the process is no descendant of the command when the supervisor dies. The name
+    // of the program shows that `setsid` and `env` are done; their command lines end in the same words.
+    let daemon = "pid=$(setsid env -i sleep MARK > /dev/null 2>&1 & echo $!); \
+                  until grep -qx sleep /proc/$pid/comm; do :; done; kill -9 $PPID; exit 3";
     for mode in [Mode::Isolated, Mode::Off] {
         let fixture = fixture().await;
         let Some(agent) = agent(&fixture, mode).await else { return };

@@ -8,8 +8,8 @@ use crate::access::{Access, AuthContext, Caller};
 use crate::app::App;
 use crate::endpoint::Route;
 use axum::extract::{FromRequestParts as _, RawPathParams};
-use http::StatusCode;
 use http::request::Parts;
+use http::{Method, StatusCode, Uri};
 use serde_json::json;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -81,25 +81,88 @@ impl AuditTrail {
             if matches!(self.app.access(), Access::Open { .. }) {
                 return;
             }
-            let Some(mut audit) = self.entry.uncommitted() else { return };
-            let actor = audit.token_id.map_or_else(|| audit.who.clone(), |token| token.to_string());
-            let now = self.app.engine().clock().now().unwrap_or_else(host_now);
-            let Some(skipped) = self.app.refusals().admit(&actor, now) else { return };
-            audit.outcome = AuditOutcome::Refused;
-            audit.add_detail("status", status.as_u16());
-            if skipped > 0 {
-                audit.add_detail("not_recorded_before", skipped);
-            }
-            self.write(audit).await;
+            let Some(audit) = self.entry.uncommitted() else { return };
+            write_refusal(&self.app, audit, status, REFUSALS_PER_MINUTE, "").await;
         }
     }
 
     async fn write(&self, audit: NewAuditRecord) {
-        let (who, what) = (audit.who.clone(), audit.action.clone());
-        if let Err(error) = self.app.engine().record(audit).await {
-            // The call has its outcome, so the request must not fail; the log line replaces the entry.
-            tracing::error!(who, action = what, "could not write the audit entry: {}", chain(&error));
+        write(&self.app, audit).await;
+    }
+}
+
+async fn write(app: &App, audit: NewAuditRecord) {
+    let (who, what) = (audit.who.clone(), audit.action.clone());
+    if let Err(error) = app.engine().record(audit).await {
+        // The call has its outcome, so the request must not fail; the log line replaces the entry.
+        tracing::error!(who, action = what, "could not write the audit entry: {}", chain(&error));
+    }
+}
+
+/// Records a refused call, at most `limit` times a minute for its actor and `topic`.
+async fn write_refusal(app: &App, mut audit: NewAuditRecord, status: StatusCode, limit: u32, topic: &str) {
+    let mut actor = audit.token_id.map_or_else(|| audit.who.clone(), |token| token.to_string());
+    actor.push_str(topic);
+    let now = app.engine().clock().now().unwrap_or_else(host_now);
+    let Some(skipped) = app.refusals().admit(&actor, limit, now) else { return };
+    audit.outcome = AuditOutcome::Refused;
+    audit.add_detail("status", status.as_u16());
+    if skipped > 0 {
+        audit.add_detail("not_recorded_before", skipped);
+    }
+    write(app, audit).await;
+}
+
+/// Records a refused call of a caller outside the guard, such as a sign-in with a token of a machine.
+pub(super) async fn record_refusal(
+    app: &App,
+    caller: &Caller,
+    auth: &AuthContext,
+    path: &'static str,
+    status: StatusCode,
+) {
+    let audit = audit_entry(caller, auth, "POST", path);
+    write_refusal(app, audit, status, REFUSALS_PER_MINUTE, "").await;
+}
+
+/// A report of a worker or an agent in progress. Only its refusal is recorded, once per token, route and minute.
+pub(super) struct ReportTrail {
+    app: App,
+    caller: Caller,
+    auth: AuthContext,
+    method: Method,
+    uri: Uri,
+    path: &'static str,
+}
+
+impl ReportTrail {
+    /// Returns `None` for other requests than reports.
+    pub(super) fn start(route: &Route, parts: &Parts, caller: &Caller, auth: &AuthContext) -> Option<Self> {
+        if !route.permission.is_report() || matches!(route.app.access(), Access::Open { .. }) {
+            return None;
         }
+        Some(Self {
+            app: route.app.clone(),
+            caller: caller.clone(),
+            auth: auth.clone(),
+            method: parts.method.clone(),
+            uri: parts.uri.clone(),
+            path: route.path,
+        })
+    }
+
+    /// Records the report if it was refused.
+    pub(super) async fn finish(self, status: StatusCode) {
+        if !status.is_client_error() || status == StatusCode::TOO_MANY_REQUESTS {
+            return;
+        }
+        let mut audit = audit_entry(&self.caller, &self.auth, self.method.as_str(), self.path);
+        let parts = self.path.split('/').zip(self.uri.path().split('/'));
+        if let Some((_, value)) = parts.into_iter().find(|(name, _)| name.starts_with('{')) {
+            audit.set_subject(value);
+        }
+        let topic = format!(" {} {}", self.method, self.path);
+        write_refusal(&self.app, audit, status, 1, &topic).await;
     }
 }
 
@@ -112,7 +175,7 @@ pub(crate) fn audit_entry(
 ) -> NewAuditRecord {
     NewAuditRecord {
         token_id: auth.token_id,
-        project_id: caller.project.clone(),
+        project_id: caller.projects.single().map(str::to_owned),
         detail: json!({"method": method, "path": path}),
         source: auth.source.map(|source| source.to_string()),
         ..NewAuditRecord::of(Uuid::new_v4(), &caller.name, caller.role.into(), &action(method, path))
@@ -147,7 +210,7 @@ impl Window {
 impl RefusalLimiter {
     /// Returns the number of refusals that were not recorded before this one, or `None` if this one is not recorded
     /// either.
-    fn admit(&self, actor: &str, now: Timestamp) -> Option<u64> {
+    fn admit(&self, actor: &str, limit: u32, now: Timestamp) -> Option<u64> {
         let mut actors = self.actors.lock().unwrap_or_else(PoisonError::into_inner);
         if actors.len() >= ACTORS_MAX && !actors.contains_key(actor) {
             actors.retain(|_, window| !window.is_over(now));
@@ -159,7 +222,7 @@ impl RefusalLimiter {
         if window.is_over(now) {
             (window.since, window.recorded) = (now, 0);
         }
-        if window.recorded >= REFUSALS_PER_MINUTE {
+        if window.recorded >= limit {
             window.skipped += 1;
             return None;
         }
@@ -177,12 +240,13 @@ mod tests {
     #[test]
     fn refusals_are_limited_per_actor_and_minute() {
         let (limiter, now) = (RefusalLimiter::default(), Utc.timestamp_opt(0, 0).unwrap());
+        let admit = |actor, now| limiter.admit(actor, REFUSALS_PER_MINUTE, now);
         for _ in 0..REFUSALS_PER_MINUTE {
-            assert_eq!(limiter.admit("ann", now), Some(0));
+            assert_eq!(admit("ann", now), Some(0));
         }
-        assert_eq!((limiter.admit("ann", now), limiter.admit("ann", now)), (None, None));
-        assert_eq!(limiter.admit("bob", now), Some(0));
+        assert_eq!((admit("ann", now), admit("ann", now)), (None, None));
+        assert_eq!(admit("bob", now), Some(0));
         let later = now + TimeDelta::seconds(60);
-        assert_eq!((limiter.admit("ann", later), limiter.admit("ann", later)), (Some(2), Some(0)));
+        assert_eq!((admit("ann", later), admit("ann", later)), (Some(2), Some(0)));
     }
 }

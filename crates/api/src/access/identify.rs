@@ -12,6 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use tidemill_core::Timestamp;
 use tidemill_core::access::{Role, Secret, Token};
 use tidemill_core::limits::SESSION_SECS;
+use tidemill_core::project_set::ProjectSet;
 use tidemill_engine::access::AuthOutcome;
 use tidemill_engine::clock::host_now;
 use tidemill_store::{AuditEntry, Credential};
@@ -135,7 +136,7 @@ fn admit(parts: &Parts, role: Role, token: Option<Uuid>) -> Result<(), ApiError>
 }
 
 fn caller(token: &Token) -> Caller {
-    Caller { name: token.name.clone(), role: token.role, project: token.project_id.clone() }
+    Caller { name: token.name.clone(), role: token.role, projects: token.projects.clone() }
 }
 
 /// Identifies the caller of a request. Used by the guard of every route and by the console's pages.
@@ -148,7 +149,7 @@ pub async fn identify(app: &App, parts: &Parts) -> Result<(Caller, AuthContext),
             Ok((caller, auth))
         }
         Access::Open { name } => {
-            let caller = Caller { name: name.clone(), role: Role::Admin, project: None };
+            let caller = Caller { name: name.clone(), role: Role::Admin, projects: ProjectSet::All };
             admit(parts, caller.role, None)?;
             Ok((caller, AuthContext { source, ..AuthContext::default() }))
         }
@@ -196,8 +197,11 @@ pub async fn sign_in(app: &App, parts: &Parts, token: &str) -> Result<SignInResu
     let secret = token.trim().parse::<Secret>().ok().filter(Secret::is_token).ok_or(());
     let known = verify(app, secret, source).await?;
     let caller = caller(&known.token);
-    check_console_role(caller.role)?;
     let before = AuthContext { token_id: Some(known.token.token_id), source, ..AuthContext::default() };
+    if let Err(error) = check_console_role(caller.role) {
+        audit_trail::record_refusal(app, &caller, &before, SIGN_IN_PATH, error.status()).await;
+        return Err(error);
+    }
     // The sign-in route has no guard, so the audit entry is written here.
     let entry = audit_trail::audit_entry(&caller, &before, "POST", SIGN_IN_PATH);
     let record = AuditEntry::new(entry, app.engine().clock().now());
@@ -229,8 +233,11 @@ pub(crate) async fn sign_out(app: &App, auth: &AuthContext, parts: &Parts) -> Re
         Access::Local(local) => return local.sign_out(auth.session.as_ref(), parts),
         Access::Tokens | Access::Open { .. } | Access::Fixed(_) => {}
     }
-    if let Some(signed) = &auth.session {
-        app.keyring().close_session(app.engine(), &signed.secret).await?;
+    match &auth.session {
+        Some(signed) => {
+            app.keyring().close_session(app.engine(), &signed.secret).await?;
+        }
+        None => app.skip_audit(),
     }
     cookie("", 0, is_secure(parts))
 }

@@ -15,6 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidemill_core::Timestamp;
 use tidemill_core::access::{Role, Secret, constant_time_eq};
 use tidemill_core::limits::{LOCAL_SESSION_SECS, SESSIONS_MAX, SIGN_IN_LINK_SECS, SIGN_IN_LINKS_MAX};
+use tidemill_core::project_set::ProjectSet;
 use tidemill_store::Error;
 use tidemill_wire::access::SignInLink;
 
@@ -87,7 +88,7 @@ impl LocalAccess {
         let url = url.trim_end_matches('/').to_owned();
         let port = url.rsplit_once(':').map_or("", |(_, port)| port);
         Self {
-            caller: Caller { name, role: Role::Admin, project: None },
+            caller: Caller { name, role: Role::Admin, projects: ProjectSet::All },
             token_hash: token.hash(),
             cookie: format!("{}_{port}", super::SESSION_COOKIE),
             url,

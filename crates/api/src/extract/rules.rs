@@ -6,7 +6,7 @@ use tidemill_wire::FieldError;
 use tidemill_wire::claims::ClaimRequest;
 use tidemill_wire::feeds::PutFeed;
 use tidemill_wire::rules::{ImportRules, NewRule};
-use tidemill_wire::runs::NewRun;
+use tidemill_wire::runs::{NewRun, NewRuns};
 use tidemill_wire::schedules::PutSchedule;
 use tidemill_wire::workers::RegisterWorker;
 
@@ -25,6 +25,21 @@ fn with_prefix(path: &str, checked: Result<(), ValidationError>) -> Vec<FieldErr
 impl Validate for NewRun {
     fn validate(&self) -> Vec<FieldError> {
         with_prefix("", self.clone().into_request(None).check())
+    }
+}
+
+impl Validate for NewRuns {
+    fn validate(&self) -> Vec<FieldError> {
+        let check = |(position, run): (usize, &tidemill_wire::runs::BatchRun)| {
+            let (request, _) = run.clone().into_request();
+            let errors = with_prefix(&format!("runs[{position}]."), request.check()).into_iter();
+            // The name of the header for a single request.
+            errors.map(|error| FieldError {
+                field: error.field.replace("Idempotency-Key", "idempotency_key"),
+                ..error
+            })
+        };
+        self.runs.iter().enumerate().flat_map(check).collect()
     }
 }
 

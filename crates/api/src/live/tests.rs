@@ -11,6 +11,7 @@ use http_body_util::BodyExt as _;
 use std::time::Duration;
 use tidemill_core::RunId;
 use tidemill_core::access::Role;
+use tidemill_core::project_set::ProjectSet;
 use tidemill_core::run::QueueRun;
 use tidemill_engine::sync::{SyncSettings, Syncs};
 use tidemill_engine::{Clock, Engine, RetryPolicy};
@@ -18,7 +19,7 @@ use tidemill_testkit::interface::{Fixture, Kind, at, info};
 use tidemill_wire::live::{FollowEvents, FollowRun};
 
 fn of_shop() -> Caller {
-    Caller { name: "ann".to_owned(), role: Role::Viewer, project: Some("shop".to_owned()) }
+    Caller { name: "ann".to_owned(), role: Role::Viewer, projects: ProjectSet::of(Some("shop")) }
 }
 
 async fn follow_run(app: &App, run: &str) -> Result<Response, ApiError> {

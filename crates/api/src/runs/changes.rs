@@ -8,6 +8,7 @@ use crate::extract::{Body, Id, IdempotencyKey, ValidBody};
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
+use std::collections::BTreeSet;
 use tidemill_core::RunId;
 use tidemill_core::access::Role;
 use tidemill_core::limits::BATCH_MAX;
@@ -17,7 +18,7 @@ use tidemill_store::{AuditEntry, FinishRun, Holder};
 use tidemill_wire::FieldError;
 use tidemill_wire::runs::{
     self, Append, AppendResponse, ArtifactResponse, Cancel, CancelResponse, FailResponse, Finish, FinishMany,
-    FinishOne, Hold, NewArtifact, NewRun, Outcome, Outcomes,
+    FinishOne, Hold, NewArtifact, NewRun, NewRuns, Outcome, Outcomes, QueuedRuns,
 };
 
 pub(super) const FINISH_PATH: &str = "/v1/runs/{run}/finish";
@@ -36,17 +37,56 @@ pub(super) async fn queue(
         line.set_project(Some(&run.project));
     });
     let queued = match run.run_id.take() {
-        // A conflict on the id would reveal that another project has that run.
-        Some(_) if caller.project.is_some() => {
-            let problem =
-                "requires a token that sees every project; use an Idempotency-Key instead".to_owned();
-            return Err(ApiError::invalid(vec![FieldError { field: "run_id".to_owned(), problem }]));
+        Some(_) if !caller.sees_all_projects() => {
+            return Err(chosen_id("run_id".to_owned(), "an Idempotency-Key"));
         }
         Some(id) => app.engine().queue_as(run.into_request(key), id).await?,
         None => app.engine().queue(run.into_request(key)).await?,
     };
     let status = if queued.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(queued)))
+}
+
+/// Error for a run id that a caller of one project chose: a conflict would reveal that another project has that run.
+fn chosen_id(field: String, instead: &str) -> ApiError {
+    let problem = format!("requires a token that sees every project; use {instead} instead");
+    ApiError::invalid(vec![FieldError { field, problem }])
+}
+
+pub(super) async fn queue_many(
+    State(app): State<App>,
+    caller: Caller,
+    ValidBody(NewRuns { runs }): ValidBody<NewRuns>,
+) -> Result<(StatusCode, Json<QueuedRuns>), ApiError> {
+    check_batch_size("runs", runs.len())?;
+    let mut requests = Vec::with_capacity(runs.len());
+    let new_ids = app.engine().clock().run_ids(runs.len());
+    let mut projects = BTreeSet::new();
+    for (position, (run, new_id)) in runs.into_iter().zip(&new_ids).enumerate() {
+        let (request, id) = run.into_request();
+        if !caller.can_see(&request.project) {
+            return Err(invisible_project(&request.project).at_position(position));
+        } else if id.is_some() && !caller.sees_all_projects() {
+            return Err(chosen_id(format!("runs[{position}].run_id"), "an idempotency_key"));
+        }
+        projects.insert(request.project.clone());
+        requests.push((request, id.unwrap_or_else(|| new_id.clone())));
+    }
+    app.annotate_audit(|line| {
+        let mut names = projects.iter();
+        match (names.next(), names.next()) {
+            (Some(project), None) => line.set_project(Some(project)),
+            _ => line.add_detail("projects", projects.iter().cloned().collect::<Vec<_>>()),
+        };
+    });
+    let mut queued = app.engine().queue_many_as(requests).await?;
+    // If the first answer of the database was lost, the repeated call finds the runs with our ids.
+    for (outcome, id) in queued.iter_mut().zip(&new_ids) {
+        outcome.created |= outcome.run_id == *id;
+    }
+    let is_new = queued.iter().any(|outcome| outcome.created);
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(QueuedRuns { runs: queued })))
 }
 
 pub(super) async fn cancel(
@@ -242,7 +282,7 @@ async fn finish_all(
         if end.status == FinalStatus::Cancelled && !leases::is_claim_of(claim, worker, end.epoch) {
             continue;
         }
-        places.push(place);
+        places.push((place, end.status, &claim.kind));
         held.push(FinishRun {
             run_id: end.run_id,
             status: end.status,
@@ -252,7 +292,8 @@ async fn finish_all(
     }
     if !held.is_empty() {
         let applied = app.engine().finish(held, Some(worker)).await?;
-        for (place, applied) in places.into_iter().zip(applied) {
+        for ((place, status, kind), applied) in places.into_iter().zip(applied) {
+            tidemill_engine::count_end(status, kind, applied);
             if let Some(outcome) = outcomes.get_mut::<usize>(place) {
                 *outcome = applied;
             }

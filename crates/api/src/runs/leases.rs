@@ -11,16 +11,58 @@ use crate::access::{AuthContext, Caller, unknown_run};
 use crate::app::App;
 use crate::error::ApiError;
 use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidemill_core::RunId;
 use tidemill_core::run::Lane;
-use tidemill_store::{Error, Refusal, RefusalCode, RunClaim};
+use tidemill_store::{Error, Refusal, RefusalCode, RunClaim, Store};
 use uuid::Uuid;
+
+/// Claims in the cache of a process.
+const CLAIMS_MAX: usize = 8_192;
+
+/// Claims that this process has read, so that the reports of one run read its claim once.
+///
+/// A run is claimed at most once, so the claim of a claimed run never changes, and an entry never becomes outdated. The
+/// cache decides nothing: every call compares the claim with its caller, and the statement of the call checks worker,
+/// epoch and state again.
+#[derive(Debug, Default)]
+pub(crate) struct ClaimCache(Mutex<HashMap<RunId, RunClaim>>);
+
+impl ClaimCache {
+    fn claims(&self) -> MutexGuard<'_, HashMap<RunId, RunClaim>> {
+        // The map is valid after every statement, so a poisoned lock can be used.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the claims of these runs. Unknown runs are left out.
+    async fn read(&self, store: &Store, runs: &[RunId]) -> Result<HashMap<RunId, RunClaim>, Error> {
+        let mut found: HashMap<RunId, RunClaim> = {
+            let claims = self.claims();
+            runs.iter().filter_map(|run| Some((run.clone(), claims.get(run)?.clone()))).collect()
+        };
+        let missing: Vec<RunId> = runs.iter().filter(|run| !found.contains_key(*run)).cloned().collect();
+        if missing.is_empty() {
+            return Ok(found);
+        }
+        for claim in store.run_claims(missing).await? {
+            if claim.claimed_by.is_some() {
+                let mut claims = self.claims();
+                if claims.len() >= CLAIMS_MAX {
+                    claims.clear();
+                }
+                claims.insert(claim.run_id.clone(), claim.clone());
+            }
+            found.insert(claim.run_id.clone(), claim);
+        }
+        Ok(found)
+    }
+}
 
 /// Returns the stored form of a claim's request id: the caller's token, and the id that the caller sent.
 pub(crate) fn stored_request_id(caller: &Caller, auth: &AuthContext, request_id: &str) -> String {
-    match (auth.token_id, &caller.project) {
+    match (auth.token_id, caller.projects.names()) {
         (Some(token), _) => format!("{token}/{request_id}"),
-        (None, Some(project)) => format!("project:{project}/{request_id}"),
+        (None, Some(projects)) => format!("project:{}/{request_id}", projects.join(",")),
         (None, None) => format!("local/{request_id}"),
     }
 }
@@ -60,11 +102,10 @@ pub(super) async fn check_all(
     auth: &AuthContext,
     runs: &[RunId],
 ) -> Result<Vec<RunClaim>, ApiError> {
-    let found = app.engine().store().run_claims(runs.to_vec()).await?;
-    let found: HashMap<&str, &RunClaim> = found.iter().map(|claim| (claim.run_id.as_str(), claim)).collect();
+    let found = app.claim_cache().read(app.engine().store(), runs).await?;
     let mut claims = Vec::with_capacity(runs.len());
     for run in runs {
-        let claim = found.get(run.as_str()).filter(|claim| caller.can_see(&claim.project_id));
+        let claim = found.get(run).filter(|claim| caller.can_see(&claim.project_id));
         let claim = claim.ok_or_else(|| unknown_run(run))?;
         check_holder(claim, auth)?;
         claims.push((*claim).clone());

@@ -44,6 +44,7 @@ pub(super) async fn list(
         env: params.env,
         status: params.status,
         lane: params.lane,
+        kind: params.kind,
         feed: params.feed,
         since: params.since,
         until: params.until,

@@ -138,7 +138,7 @@ pub(crate) async fn change_of_agent_token_is_audited(fixture: &AccessFixture) {
         let ask = ask(&Method::PUT, &format!("/v1/agents/{agent}")).body(&body).from([192, 0, 2, 9], false);
         ask.token(token).at(&fixture.interface).await.status
     };
-    let lines = "SELECT count(*) FROM {ops}.audit WHERE action LIKE 'agents%'";
+    let lines = "SELECT count(*) FROM {ops}.audit WHERE action LIKE 'agents%' AND outcome = 'applied'";
     for _ in 0..2 {
         assert_eq!(register(old.reveal()).await, StatusCode::OK);
     }

@@ -13,9 +13,9 @@ use tidemill_store::ListPage;
 use tidemill_testkit::interface::{at, request};
 use uuid::Uuid;
 
-use crate::fixture::{AccessFixture, ask};
+use crate::fixture::{AccessFixture, Reply, ask};
 use crate::roles::{nothing, things};
-use crate::route_list::{Row, Who, rows};
+use crate::route_list::{Row, Things, Who, rows};
 
 /// Reports of workers and agents: they are recorded as events, heartbeats and task results, not in the audit log.
 const REPORTS: [&str; 18] = [
@@ -40,8 +40,36 @@ const REPORTS: [&str; 18] = [
 ];
 const TASK_REPORTS: [&str; 2] = ["POST /v1/tasks/{task}/result", "POST /v1/tasks/{task}/logs"];
 /// Calls that change nothing although they are a POST, or can find nothing to change.
-const WITHOUT_A_CHANGE: [&str; 3] =
-    ["POST /v1/graphs/check", "POST /v1/rules/test", "POST /v1/feeds/{feed}/reprice"];
+pub(crate) const WITHOUT_A_CHANGE: [&str; 4] = [
+    "POST /v1/graphs/check",
+    "POST /v1/rules/test",
+    "POST /v1/feeds/{feed}/reprice",
+    // The caller has a token and no session.
+    "DELETE /v1/session",
+];
+/// Calls that change nothing when they are repeated.
+const IDEMPOTENT: [&str; 20] = [
+    "POST /v1/runs/{run}/cancel",
+    "POST /v1/workers/{worker}/drain",
+    "POST /v1/agents/{agent}/drain",
+    "POST /v1/graphs/{run}/cancel",
+    "PUT /v1/pools/{pool}",
+    "POST /v1/reboot",
+    "DELETE /v1/reboot",
+    "PUT /v1/projects/{project}",
+    "POST /v1/projects/{project}/pause",
+    "POST /v1/projects/{project}/resume",
+    "PUT /v1/flags",
+    "DELETE /v1/flags",
+    "PUT /v1/schedules/{schedule}",
+    "POST /v1/schedules/{schedule}/pause",
+    "POST /v1/schedules/{schedule}/resume",
+    "PUT /v1/feeds/{feed}",
+    "POST /v1/feeds/{feed}/pause",
+    "POST /v1/feeds/{feed}/resume",
+    "DELETE /v1/tokens/{token}",
+    "PUT /v1/hooks/{hook}",
+];
 
 fn name(row: &Row) -> String {
     format!("{} {}", row.method, row.path)
@@ -73,21 +101,54 @@ async fn newest(fixture: &AccessFixture) -> i64 {
     fixture.base.plain.number(text).await.expect("the log is read")
 }
 
+/// Returns whether a cancel found that its object has ended.
+pub(crate) fn is_unchanged(reply: &Reply) -> bool {
+    reply.status.is_success() && reply.body.contains("\"cancelled\":false")
+}
+
+/// Makes the items such that the request of a row changes something.
+pub(crate) async fn prepare(fixture: &AccessFixture, name: &str, theirs: &mut Things) {
+    let empty = json!({});
+    let (method, path, body) = match name {
+        "POST /v1/runs/{run}/retry" => (Method::POST, "/v1/runs/{run}/cancel", empty),
+        "DELETE /v1/reboot" => (Method::POST, "/v1/reboot", empty),
+        "POST /v1/projects/{project}/resume" => (Method::POST, "/v1/projects/{project}/pause", empty),
+        "DELETE /v1/flags" | "POST /v1/feeds/{feed}/resume" => {
+            (Method::POST, "/v1/feeds/{feed}/pause", empty)
+        }
+        "POST /v1/schedules/{schedule}/resume" => (Method::POST, "/v1/schedules/{schedule}/pause", empty),
+        "PUT /v1/schedules/{schedule}" => (Method::DELETE, "/v1/schedules/{schedule}", Value::Null),
+        "PUT /v1/hooks/{hook}" => (Method::DELETE, "/v1/hooks/{hook}", Value::Null),
+        "PUT /v1/feeds/{feed}" => {
+            let mut other = crate::route_list::feed(theirs);
+            other["username"] = json!("v");
+            (Method::PUT, "/v1/feeds/{feed}", other)
+        }
+        "PUT /v1/projects/{project}" => {
+            "new".clone_into(&mut theirs.project);
+            return;
+        }
+        _ => return,
+    };
+    let ask = ask(&method, &theirs.path(path)).body(&body).token(&fixture.admin);
+    let prepared = ask.at(&fixture.interface).await;
+    assert!(prepared.status.is_success(), "{name}: {prepared:?}");
+}
+
 pub(crate) async fn every_change_is_recorded_once_with_actor_and_source(fixture: &AccessFixture) {
     let (admin, secret) = fixture.make(Role::Admin, None, None).await;
     let mut changed = 0;
+    let mut idempotent: BTreeSet<&str> = IDEMPOTENT.into_iter().collect();
     for row in audited() {
         let name = name(&row);
-        let theirs = things(fixture).await;
-        if name == "POST /v1/runs/{run}/retry" {
-            let cancel = theirs.path("/v1/runs/{run}/cancel");
-            assert_eq!(fixture.post(&cancel, &fixture.admin, &json!({})).await.status, StatusCode::OK);
-        }
+        let mut theirs = things(fixture).await;
+        prepare(fixture, &name, &mut theirs).await;
         let before = newest(fixture).await;
         let ask = row.ask(&theirs).token(secret.reveal()).from([192, 0, 2, 7], false);
         let reply = ask.at(&fixture.interface).await;
         let added = entries(fixture, before).await;
-        if reply.status.is_success() && WITHOUT_A_CHANGE.contains(&name.as_str()) {
+        let is_without = WITHOUT_A_CHANGE.contains(&name.as_str()) || is_unchanged(&reply);
+        if reply.status.is_success() && is_without {
             assert!(added.is_empty(), "{name} changed nothing: {added:?}");
             continue;
         }
@@ -99,8 +160,15 @@ pub(crate) async fn every_change_is_recorded_once_with_actor_and_source(fixture:
         assert_eq!((&entry["token_id"], &entry["source"]), (&json!(admin.token_id), &json!("192.0.2.7")));
         assert_eq!(entry["detail"]["path"], row.path, "{name}");
         changed += usize::from(reply.status.is_success());
+        if idempotent.remove(name.as_str()) {
+            let before = newest(fixture).await;
+            let again = row.ask(&theirs).token(secret.reveal()).at(&fixture.interface).await;
+            assert!(reply.status.is_success() && again.status.is_success(), "{name}: {reply:?} {again:?}");
+            let added = entries(fixture, before).await;
+            assert!(added.is_empty(), "{name}: a repeated call changes nothing: {added:?}");
+        }
     }
-    assert!(changed > 25, "{changed}");
+    assert!(changed > 25 && idempotent.is_empty(), "{changed} {idempotent:?}");
 }
 
 pub(crate) async fn refused_changes_are_never_recorded_as_applied(fixture: &AccessFixture) {
@@ -158,6 +226,46 @@ pub(crate) async fn hook_name_of_another_project_is_recorded_as_refused(fixture:
     let added = entries(fixture, before).await;
     assert_eq!(added.len(), 1, "{added:?}");
     assert_eq!(added[0]["outcome"], "refused", "{added:?}");
+}
+
+pub(crate) async fn refused_reports_are_recorded_once_per_route_and_minute(fixture: &AccessFixture) {
+    let (token, secret) = fixture.make(Role::Worker, Some("bank"), None).await;
+    let run = fixture.base.queue(request(), at(0)).await;
+    let report = json!({"worker": "w", "epoch": 1});
+    let before = newest(fixture).await;
+    for _ in 0..3 {
+        for call in ["start", "heartbeat"] {
+            let path = format!("/v1/runs/{run}/{call}");
+            let ask = ask(&Method::POST, &path).body(&report).token(secret.reveal());
+            let reply = ask.from([192, 0, 2, 7], false).at(&fixture.interface).await;
+            assert_eq!(reply.status, StatusCode::NOT_FOUND, "{reply:?}");
+        }
+    }
+    let added = entries(fixture, before).await;
+    let actions: Vec<_> = added.iter().map(|entry| entry["action"].as_str().unwrap_or_default()).collect();
+    assert_eq!(actions, ["runs.start", "runs.heartbeat"], "{added:?}");
+    for entry in &added {
+        assert_eq!((&entry["outcome"], &entry["detail"]["status"]), (&json!("refused"), &json!(404)));
+        assert_eq!((&entry["subject"], &entry["source"]), (&json!(run.as_str()), &json!("192.0.2.7")));
+        assert_eq!((&entry["token_id"], &entry["role"]), (&json!(token.token_id), &json!("worker")));
+    }
+    fixture.wait(60);
+    let before = newest(fixture).await;
+    fixture.post(&format!("/v1/runs/{run}/start"), secret.reveal(), &report).await;
+    let added = entries(fixture, before).await;
+    assert_eq!(added.len(), 1, "{added:?}");
+    assert_eq!(added[0]["detail"]["not_recorded_before"], 2, "{added:?}");
+
+    // A token of a machine is known, but it cannot sign in. An unknown token has no actor.
+    let before = newest(fixture).await;
+    for (token, status) in [(secret.reveal(), 403), ("tm_none", 401)] {
+        let reply =
+            ask(&Method::POST, "/v1/session").body(&json!({"token": token})).at(&fixture.interface).await;
+        assert_eq!(reply.status.as_u16(), status, "{reply:?}");
+    }
+    let added = entries(fixture, before).await;
+    assert_eq!(added.len(), 1, "{added:?}");
+    assert_eq!((&added[0]["action"], &added[0]["outcome"]), (&json!("session.create"), &json!("refused")));
 }
 
 /// Queues, claims and starts a run with this token.

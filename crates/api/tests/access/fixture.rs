@@ -13,6 +13,7 @@ use serde_json::Value;
 use tidemill_api::access::{Access, Peer};
 use tidemill_api::{App, router};
 use tidemill_core::access::{NewToken, Role, Secret, Token};
+use tidemill_core::project_set::ProjectSet;
 use tidemill_core::reach::{Reach, ReachKind};
 use tidemill_engine::sync::Syncs;
 use tidemill_engine::{Clock, Engine, RetryPolicy};
@@ -151,13 +152,21 @@ impl AccessFixture {
 
     pub(crate) async fn make(&self, role: Role, project: Option<&str>, secs: Option<u64>) -> (Token, Secret) {
         let name = format!("{role} of {}", project.unwrap_or("all"));
-        let new = NewToken { name, role, project_id: project.map(str::to_owned), expires_in_secs: secs };
+        let new = NewToken { name, role, projects: ProjectSet::of(project), expires_in_secs: secs };
         self.engine.create_token(new, "ann").await.expect("a token is made")
     }
 
     /// Creates a token and returns its secret.
     pub(crate) async fn secret(&self, role: Role, project: Option<&str>) -> String {
         self.make(role, project, None).await.1.reveal().to_owned()
+    }
+
+    /// Creates a token of the named projects and returns its secret.
+    pub(crate) async fn secret_of(&self, role: Role, projects: &[&str]) -> String {
+        let name = format!("{role} of {}", projects.join(" and "));
+        let new =
+            NewToken { name, role, projects: ProjectSet::only(projects.to_vec()), expires_in_secs: None };
+        self.engine.create_token(new, "ann").await.expect("a token is made").1.reveal().to_owned()
     }
 
     pub(crate) async fn get(&self, path: &str, secret: &str) -> Reply {

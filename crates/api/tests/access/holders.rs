@@ -338,24 +338,38 @@ pub(crate) async fn agent_token_names_its_projects(fixture: &AccessFixture) {
     let reply = create(&fixture.admin, json!({"name": "a", "role": "agent"})).await;
     assert_eq!(refusal(&reply), (422, "invalid".to_owned()), "{reply:?}");
     assert!(reply.body.contains("all_projects"), "{reply:?}");
-    for (body, project) in [
-        (json!({"name": "a", "role": "agent", "project": "shop"}), json!("shop")),
+    for (body, projects) in [
+        (json!({"name": "a", "role": "agent", "projects": ["shop"]}), json!(["shop"])),
+        (
+            json!({"name": "a", "role": "agent", "projects": ["shop", "bank", "shop"]}),
+            json!(["bank", "shop"]),
+        ),
+        (json!({"name": "a", "role": "worker", "projects": ["shop", "bank"]}), json!(["bank", "shop"])),
         (json!({"name": "a", "role": "agent", "all_projects": true}), Value::Null),
         (json!({"name": "a", "role": "viewer"}), Value::Null),
         (json!({"name": "a", "role": "viewer", "all_projects": true}), Value::Null),
     ] {
         let reply = create(&fixture.admin, body).await;
         assert_eq!(reply.status, StatusCode::CREATED, "{reply:?}");
-        assert_eq!(reply.json()["token"]["project_id"], project);
+        assert_eq!(reply.json()["token"]["projects"], projects);
     }
-    let both = json!({"name": "a", "role": "agent", "project": "shop", "all_projects": true});
-    assert_eq!(refusal(&create(&fixture.admin, both).await), (422, "invalid".to_owned()));
+    for body in [
+        json!({"name": "a", "role": "agent", "projects": ["shop"], "all_projects": true}),
+        json!({"name": "a", "role": "viewer", "projects": ["shop", "bank"]}),
+        json!({"name": "a", "role": "admin", "projects": ["shop", "bank"]}),
+    ] {
+        assert_eq!(refusal(&create(&fixture.admin, body).await), (422, "invalid".to_owned()));
+    }
+    let missing = json!({"name": "a", "role": "agent", "projects": ["shop", "none"]});
+    assert_eq!(refusal(&create(&fixture.admin, missing).await), (404, "unknown_project".to_owned()));
     // An admin of one project has only that project to give.
     let bank = fixture.secret(Role::Admin, Some("bank")).await;
     let reply = create(&bank, json!({"name": "a", "role": "agent"})).await;
-    assert_eq!(reply.json()["token"]["project_id"], json!("bank"), "{reply:?}");
+    assert_eq!(reply.json()["token"]["projects"], json!(["bank"]), "{reply:?}");
     let all = json!({"name": "a", "role": "agent", "all_projects": true});
     assert_eq!(create(&bank, all).await.status, StatusCode::FORBIDDEN);
+    let more = json!({"name": "a", "role": "agent", "projects": ["bank", "shop"]});
+    assert_eq!(refusal(&create(&bank, more).await), (404, "unknown_project".to_owned()));
 }
 
 /// A stolen token of a person works anywhere: with its role, in its project, until it expires or is revoked.

@@ -27,7 +27,7 @@ pub(crate) async fn local_server_admits_only_its_own_token(fixture: &AccessFixtu
     let own = Secret::token([7; 32]);
     let info = get("/v1/info").token(own.reveal()).at(&local).await;
     assert_eq!((info.status, &info.json()["caller"]), (StatusCode::OK, &json!("ann")));
-    assert_eq!((&info.json()["role"], &info.json()["project"]), (&json!("admin"), &Value::Null));
+    assert_eq!((&info.json()["role"], &info.json()["projects"]), (&json!("admin"), &Value::Null));
     for refused in [
         get("/v1/info"),
         get("/v1/info").token(&fixture.admin),

@@ -1,7 +1,7 @@
 //! The matrix of roles, routes and projects. The table `matrix.tsv` states the expected answer of every cell.
 //!
-//! Tokens of all projects are in `roles.rs`, and invalid tokens too. These cases add tokens of one project: of the one
-//! that owns the items, and of another one.
+//! Tokens of all projects are in `roles.rs`, and invalid tokens too. These cases add tokens of one project, of the one
+//! that owns the items and of another one, and tokens of machines with several projects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +23,10 @@ const RESOURCES: [&str; 4] = ["environment", "files", "network", "agents"];
 const NAMED_BY: [&str; 5] = ["path", "query", "body", "token", "-"];
 /// On PostgreSQL one cell of this many is requested, because a cell is slower there; on SQLite all are.
 const SAMPLE: usize = 6;
+/// The projects of the tokens. The items belong to `shop`: tokens without it reach none of them.
+const PROJECTS: [&[&str]; 2] = [&["shop"], &["bank"]];
+/// The projects of tokens of machines, which may have several.
+const MACHINE_PROJECTS: [&[&str]; 4] = [&["shop"], &["bank"], &["mint", "shop"], &["bank", "mint"]];
 
 /// A row of the table.
 struct Policy {
@@ -252,16 +256,18 @@ async fn things_with_agent(fixture: &AccessFixture, agent: &str) -> Things {
     made
 }
 
-pub(crate) async fn every_route_answers_tokens_of_one_project_as_stated(fixture: &AccessFixture) {
+pub(crate) async fn every_route_answers_tokens_of_projects_as_stated(fixture: &AccessFixture) {
     let policies = policies();
     let shared = things_of_shop(fixture).await;
     // Identical responses need names of equal length.
     let none = Things { rule: "9".repeat(shared.rule.len()), ..nothing() };
     let every = if fixture.base.kind == Kind::Sqlite { 1 } else { SAMPLE };
     let (mut number, mut requested) = (0, 0);
+    fixture.base.store.create_project("mint", Vec::new(), None).await.expect("a project is created");
     for role in Role::ALL {
-        for project in ["shop", "bank"] {
-            let mut secret = fixture.secret(*role, Some(project)).await;
+        for projects in if role.is_machine() { &MACHINE_PROJECTS[..] } else { &PROJECTS[..] } {
+            let project = if projects.contains(&"shop") { "shop" } else { "bank" };
+            let mut secret = fixture.secret_of(*role, projects).await;
             for row in rows() {
                 let Some(class) = policies.get(&key(&row)).and_then(|policy| class(policy, *role, project))
                 else {
@@ -275,7 +281,7 @@ pub(crate) async fn every_route_answers_tokens_of_one_project_as_stated(fixture:
                 // Only an admitted caller can change anything, and then the item is its own.
                 let changes = class == Class::Allowed && row.method != Method::GET;
                 if changes && row.is_agents() && *role == Role::Agent {
-                    secret = fixture.secret(*role, Some(project)).await;
+                    secret = fixture.secret_of(*role, projects).await;
                 }
                 let things = match (changes, row.whose, project) {
                     (true, Whose::Nobodys, "bank") => nothing(),
@@ -284,7 +290,7 @@ pub(crate) async fn every_route_answers_tokens_of_one_project_as_stated(fixture:
                     (false, _, _) => shared.clone(),
                 };
                 let reply = row.ask(&things).token(&secret).at(&fixture.interface).await;
-                let cell = format!("{role} of {project}: {}: {class:?}: {reply:?}", key(&row));
+                let cell = format!("{role} of {projects:?}: {}: {class:?}: {reply:?}", key(&row));
                 check(class, &reply, &cell);
                 if class == Class::Hidden {
                     let missing = row.ask(&none).token(&secret).at(&fixture.interface).await;

@@ -36,7 +36,7 @@ async fn create_items(fixture: &AccessFixture, theirs: &Things) {
         let (feed, project) = (feed.clone(), project.clone());
         Box::pin(async move {
             let reject = NewReject {
-                stone_id: "stone".to_owned(),
+                record_id: "record".to_owned(),
                 stage: tidemill_core::records::Stage::Map,
                 reason: "it is none".to_owned(),
                 payload: "{}".to_owned(),
@@ -172,8 +172,8 @@ pub(crate) async fn feed_cannot_take_a_schedule_of_another_project(fixture: &Acc
 pub(crate) async fn project_admin_cannot_grant_more_than_its_own_access(fixture: &AccessFixture) {
     let bank = fixture.secret(Role::Admin, Some("bank")).await;
     let made = fixture.post("/v1/tokens", &bank, &json!({"name": "ci", "role": "admin"})).await;
-    assert_eq!((made.status, &made.json()["token"]["project_id"]), (StatusCode::CREATED, &json!("bank")));
-    let other = json!({"name": "ci", "role": "viewer", "project": "shop"});
+    assert_eq!((made.status, &made.json()["token"]["projects"]), (StatusCode::CREATED, &json!(["bank"])));
+    let other = json!({"name": "ci", "role": "viewer", "projects": ["shop"]});
     let refused = fixture.post("/v1/tokens", &bank, &other).await;
     assert_eq!((refused.status, refused.code().as_str()), (StatusCode::NOT_FOUND, "unknown_project"));
     // The token for all projects is also out of reach.

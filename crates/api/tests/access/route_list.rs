@@ -213,6 +213,11 @@ fn runs() -> Vec<Row> {
         get("/v1/failures", LOOK).query(of_project),
         get("/v1/waiting", LOOK).query(of_project),
         post("/v1/runs", OPERATE, |things| json!({"project": things.project, "env": "staging"})),
+        post(
+            "/v1/runs/batch",
+            OPERATE,
+            |things| json!({"runs": [{"project": things.project, "env": "staging"}]}),
+        ),
         get("/v1/runs/{run}", LOOK_OR_WORK),
         get("/v1/runs/{run}/detail", LOOK),
         get("/v1/runs/{run}/why", LOOK),
@@ -436,7 +441,7 @@ fn access() -> Vec<Row> {
         post(
             "/v1/tokens",
             ADMIN,
-            |things| json!({"name": "made", "role": "viewer", "project": things.project}),
+            |things| json!({"name": "made", "role": "viewer", "projects": [things.project]}),
         ),
         delete("/v1/tokens/{token}", ADMIN),
         post("/v1/session", Who::Everybody(Some("unauthenticated")), |_| json!({"token": "tm_none"}))

@@ -8,6 +8,7 @@ use tidemill_api::access::{Access, Caller};
 use tidemill_api::{App, router};
 use tidemill_client::{ApiRequest, ApiResponse, Client, Error, Transport, TransportFuture};
 use tidemill_core::access::Role;
+use tidemill_core::project_set::ProjectSet;
 use tidemill_engine::sync::{SyncSettings, Syncs};
 use tidemill_engine::{Clock, Engine, RetryPolicy};
 use tidemill_testkit::interface::{Fixture, Kind, at};
@@ -62,7 +63,8 @@ impl ApiFixture {
 
     /// Returns the API for a caller of one project.
     pub(crate) fn of_project(&self, project: &str) -> ApiFixture {
-        let caller = Caller { name: "bob".to_owned(), role: Role::Admin, project: Some(project.to_owned()) };
+        let caller =
+            Caller { name: "bob".to_owned(), role: Role::Admin, projects: ProjectSet::of(Some(project)) };
         let transport = InProcessTransport(router(App::new(self.syncs.clone(), Access::Fixed(caller))));
         ApiFixture {
             base: self.base.clone(),

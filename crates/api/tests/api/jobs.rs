@@ -7,6 +7,7 @@ use tidemill_core::RunId;
 use tidemill_core::agent::NewAgent;
 use tidemill_core::graph::record::{LogLine, Order};
 use tidemill_core::job::JobState;
+use tidemill_core::project_set::ProjectSet;
 use tidemill_core::task::{TaskResult, job_id};
 use tidemill_engine::graph::{AgentIdentity, Controller, GraphSettings, Graphs, SubmitGraph, TaskReport};
 use tidemill_testkit::interface::Kind;
@@ -33,7 +34,7 @@ impl Robot {
             labels: Vec::new(),
             capacity: 8,
             version: "1".to_owned(),
-            project_id: None,
+            projects: ProjectSet::All,
             token_id: None,
             secret_hash: "0".repeat(64),
             next_secret_hash: "0".repeat(64),

@@ -44,7 +44,7 @@ async fn create_items(api: &ApiFixture) -> [RunId; 2] {
         let write = store.write(move |mut tx| {
             Box::pin(async move {
                 let reject = NewReject {
-                    stone_id: "stone".to_owned(),
+                    record_id: "record".to_owned(),
                     stage: tidemill_core::records::Stage::Map,
                     reason: "it is none".to_owned(),
                     payload: "{}".to_owned(),
@@ -91,7 +91,7 @@ async fn create_items_behind(api: &ApiFixture, kind: Kind) {
         let moment = if kind == Kind::Sqlite { "0" } else { "now()" };
         let gap = format!("('{feed}', 0, 100, {moment}, '{}', 'x', {moment})", Uuid::nil());
         let insert = format!(
-            "INSERT INTO {{ops}}.feed_gaps (feed, price_from, price_to, updated_to, left_by, reason, created_at) \
+            "INSERT INTO {{ops}}.feed_gaps (feed, range_from, range_to, updated_to, left_by, reason, created_at) \
              VALUES {}",
             vec![gap; count].join(", ")
         );

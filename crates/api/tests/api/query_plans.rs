@@ -25,7 +25,7 @@ async fn fill(api: &ApiFixture) {
     };
     let insert = format!(
         "INSERT INTO {{ops}}.runs (run_id, project_id, env_id, lane, concurrency_key, status, gate, claimed_by, \
-             finished_at, end_cause, git_sha, git_ref) \
+             finished_at, end_cause, git_sha, git_ref, kind) \
          SELECT 'run-018f3c5e-0000-7000-8000-0000' || {text}, \
              CASE WHEN n % 10 = 0 THEN 'bank' ELSE 'shop' END, \
              CASE WHEN n % 10 = 0 THEN 'bank/staging' WHEN n % 5000 = 1 THEN 'shop/rare' \
@@ -34,15 +34,16 @@ async fn fill(api: &ApiFixture) {
              CASE WHEN n % 1000 = 0 THEN 'feed:gems' END, \
              CASE WHEN n % 5 = 1 THEN 'failed' WHEN n % 5000 = 2 THEN 'cancelled' ELSE 'success' END, \
              NULL, 'w', {moment}, 'reported', {text} || 'abcdef', \
-             CASE WHEN n % 100 = 0 THEN 'release/' || (n % 7) ELSE 'main' END \
+             CASE WHEN n % 100 = 0 THEN 'release/' || (n % 7) ELSE 'main' END, \
+             CASE WHEN n % 5000 = 3 THEN 'rare' WHEN n % 3 = 0 THEN '' ELSE 'common' END \
            FROM {series}"
     );
     api.base.plain.execute(&insert).await.expect("the table is filled");
     if api.base.kind == Kind::Postgres {
         // The estimated number of environments comes from a sample and varies. With an estimate of 1, the worst case, a
         // scan of all events looks as cheap as the index.
-        let guess = "ALTER TABLE ops.run_events ALTER COLUMN env_id SET (n_distinct = 1)";
-        let tables = ["runs", "run_events", "unsuccessful_runs", "run_lookup"]
+        let guess = "ALTER TABLE ops.run_steps ALTER COLUMN env_id SET (n_distinct = 1)";
+        let tables = ["runs", "run_steps", "run_log", "unsuccessful_runs", "run_lookup"]
             .map(|table| format!("; ANALYZE ops.{table}"));
         api.base.plain.script(&format!("{guess}{}", tables.concat())).await.expect("it is analysed");
     }
@@ -53,6 +54,7 @@ pub(crate) async fn every_filter_uses_an_index(kind: Kind) {
     fill(&api).await;
     let none = || RunFilter { limit: 50, ..RunFilter::default() };
     let text = |text: &str| Some(text.to_owned());
+    let of_kind = |kind: &str| RunFilter { kind: text(kind), ..none() };
     let primary = if kind == Kind::Sqlite { "sqlite_autoindex_runs_1" } else { "runs_pkey" };
     let ended = if kind == Kind::Sqlite { "PRIMARY KEY" } else { "unsuccessful_runs_pkey" };
     let marks =
@@ -62,6 +64,14 @@ pub(crate) async fn every_filter_uses_an_index(kind: Kind) {
         ("project", RunFilter { project: text("bank"), ..none() }, "runs_of_env"),
         ("environment", RunFilter { env: text("production"), ..none() }, "runs_of_env"),
         ("both", RunFilter { project: text("shop"), env: text("staging"), ..none() }, "runs_of_env"),
+        ("kind", of_kind("common"), marks),
+        ("rare kind", of_kind("rare"), marks),
+        ("unknown kind", of_kind("none"), marks),
+        ("kind and success", RunFilter { status: Some(RunState::Success), ..of_kind("common") }, marks),
+        ("kind and failed", RunFilter { status: Some(RunState::Failed), ..of_kind("common") }, ended),
+        ("rare kind and failed", RunFilter { status: Some(RunState::Failed), ..of_kind("rare") }, marks),
+        ("kind and held", RunFilter { status: Some(RunState::Running), ..of_kind("common") }, "runs_held"),
+        ("kind and project", RunFilter { project: text("bank"), ..of_kind("common") }, marks),
         ("lane", RunFilter { lane: Some(Lane::Sync), ..none() }, marks),
         ("feed", RunFilter { feed: text("gems"), ..none() }, marks),
         ("rare environment", RunFilter { env: text("rare"), ..none() }, "runs_of_env"),
@@ -78,7 +88,7 @@ pub(crate) async fn every_filter_uses_an_index(kind: Kind) {
     for (name, filter, index) in cases {
         let plan = api.base.store.explain_runs(filter).await.expect("the plan is told").join("\n");
         assert!(plan.contains(index), "{name} is not found by {index}:\n{plan}");
-        for walk in ["Seq Scan on runs", "using run_events_pkey", "Merge Join", "SCAN r\n", "SCAN runs"] {
+        for walk in ["Seq Scan on runs", "using run_steps_pkey", "Merge Join", "SCAN r\n", "SCAN runs"] {
             assert!(!format!("{plan}\n").contains(walk), "{name} walks the table:\n{plan}");
         }
     }

@@ -116,11 +116,12 @@ pub(crate) async fn all_errors_of_a_body_are_reported_together(kind: Kind) {
 
 pub(crate) async fn all_errors_of_a_query_are_reported_together(kind: Kind) {
     let api = ApiFixture::open(kind).await;
-    let path = "/v1/runs?limit=0&status=lost&since=soon&sha_prefix=ab&name_prefix=&project=%00&wrong=1&lane=ops\
+    let path = "/v1/runs?limit=0&status=lost&since=soon&sha_prefix=ab&name_prefix=&kind=&project=%00&wrong=1&lane=ops\
                 &lane=sync";
     let (status, problem) = api.raw(Method::GET, path, "").await;
     assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
-    let expected = ["lane", "limit", "name_prefix", "project", "sha_prefix", "since", "status", "wrong"];
+    let expected =
+        ["kind", "lane", "limit", "name_prefix", "project", "sha_prefix", "since", "status", "wrong"];
     assert_eq!(fields(&problem), expected, "{problem}");
     for path in ["/v1/rejects?after=x", "/v1/queues/work-items/dead?after=%5B%5D", "/v1/syncs?after=1"] {
         let (status, problem) = api.raw(Method::GET, path, "").await;
@@ -147,7 +148,12 @@ pub(crate) async fn unknown_project_is_refused_with_the_command_that_creates_it(
             json!({"project": "none", "kind": "github", "secret_env": "S"}),
             production,
         ),
-        (Method::POST, "/v1/tokens", json!({"name": "n", "role": "viewer", "project": "none"}), production),
+        (
+            Method::POST,
+            "/v1/tokens",
+            json!({"name": "n", "role": "viewer", "projects": ["none"]}),
+            production,
+        ),
         (Method::PUT, "/v1/flags", json!({"flag": "paused", "scope": "project:none"}), production),
         (Method::GET, "/v1/projects/none", Value::Null, production),
         (Method::POST, "/v1/projects/none/pause", json!({}), production),

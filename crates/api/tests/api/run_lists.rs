@@ -46,14 +46,16 @@ struct RunListFixture {
 async fn fixture(api: &ApiFixture) -> RunListFixture {
     let base = &api.base;
     for second in 0..3 {
-        queue(base, QueueRun::new("shop", "staging"), at(second)).await;
+        let request = QueueRun { kind: "email".to_owned(), ..QueueRun::new("shop", "staging") };
+        queue(base, request, at(second)).await;
     }
     let failed = end(base, FinalStatus::Failed).await;
     let done = end(base, FinalStatus::Success).await;
     let held = base.store.claim_runs(ClaimRuns::one("w"), Some(at(52))).await.expect("a claim");
     let main = queue(base, on("abcd1234", "refs/heads/main"), at(10)).await;
     let release = queue(base, on("abce9999", "refs/heads/release/1_0"), at(11)).await;
-    let bank = queue(base, QueueRun::new("bank", "staging"), at(12)).await;
+    let bank = QueueRun { kind: "email".to_owned(), ..QueueRun::new("bank", "staging") };
+    let bank = queue(base, bank, at(12)).await;
     let mut request = QueueRun::new("bank", "staging");
     request.concurrency_key = Some("feed:gems".to_owned());
     let sync = queue(base, request, at(13)).await;
@@ -94,6 +96,8 @@ pub(crate) async fn every_filter_lists_exactly_the_matching_runs(kind: Kind) {
         (ListRuns { env: text("production"), ..none() }, vec![&release, &main]),
         (ListRuns { project: text("bank"), env: text("staging"), ..none() }, vec![&sync, &bank]),
         (ListRuns { project: text("bank"), env: text("production"), ..none() }, vec![]),
+        (ListRuns { kind: text("email"), ..none() }, vec![&bank, &held, &done, &failed]),
+        (ListRuns { kind: text("mail"), ..none() }, vec![]),
         (ListRuns { lane: Some(Lane::Sync), ..none() }, vec![&sync]),
         (ListRuns { lane: Some(Lane::Graph), ..none() }, vec![]),
         (ListRuns { feed: text("gems"), ..none() }, vec![&sync]),
@@ -120,7 +124,7 @@ pub(crate) async fn every_filter_lists_exactly_the_matching_runs(kind: Kind) {
 
 pub(crate) async fn filters_can_be_combined(kind: Kind) {
     let api = ApiFixture::open(kind).await;
-    let RunListFixture { failed, main, sync, .. } = fixture(&api).await;
+    let RunListFixture { failed, done, held, main, bank, sync, .. } = fixture(&api).await;
     let request = ListRuns {
         project: text("shop"),
         env: text("production"),
@@ -139,7 +143,21 @@ pub(crate) async fn filters_can_be_combined(kind: Kind) {
     assert!(listed(&api, ListRuns { project: text("bank"), ..request.clone() }).await.is_empty());
     assert!(listed(&api, ListRuns { feed: text("gems"), ..request }).await.is_empty());
     let request = ListRuns { status: Some(RunState::Failed), env: text("staging"), ..ListRuns::default() };
-    assert_eq!(listed(&api, request).await, [failed]);
+    assert_eq!(listed(&api, request).await, std::slice::from_ref(&failed));
+    for (status, expected) in [
+        (RunState::Queued, &bank),
+        (RunState::Claimed, &held),
+        (RunState::Success, &done),
+        (RunState::Failed, &failed),
+    ] {
+        let request = ListRuns { kind: text("email"), status: Some(status), ..ListRuns::default() };
+        assert_eq!(listed(&api, request.clone()).await, std::slice::from_ref(expected));
+        let wrong = ListRuns { sha_prefix: text("abcd"), ..request };
+        assert!(listed(&api, wrong).await.is_empty());
+    }
+    let request = ListRuns { kind: text("email"), project: text("bank"), ..ListRuns::default() };
+    assert_eq!(listed(&api, request.clone()).await, [bank]);
+    assert!(listed(&api, ListRuns { lane: Some(Lane::Sync), ..request }).await.is_empty());
     let request = ListRuns { lane: Some(Lane::Sync), project: text("bank"), ..ListRuns::default() };
     assert_eq!(listed(&api, request).await, [sync]);
 }

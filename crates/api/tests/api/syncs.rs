@@ -263,7 +263,7 @@ pub(crate) async fn rejects_and_gaps_are_listed_in_pages(kind: Kind) {
         Box::pin(async move {
             for number in 0..5 {
                 let reject = NewReject {
-                    stone_id: format!("stone-{number}"),
+                    record_id: format!("record-{number}"),
                     stage: tidemill_core::records::Stage::Map,
                     reason: "it is none".to_owned(),
                     payload: "{}".to_owned(),
@@ -279,17 +279,17 @@ pub(crate) async fn rejects_and_gaps_are_listed_in_pages(kind: Kind) {
     let mut found = Vec::new();
     loop {
         let page = api.admin.rejects(&request).await.expect("rejected rows");
-        found.extend(page.items.into_iter().map(|reject| reject.stone_id));
+        found.extend(page.items.into_iter().map(|reject| reject.record_id));
         request.after = page.next;
         if request.after.is_none() {
             break;
         }
     }
-    assert_eq!(found, ["stone-4", "stone-2", "stone-3", "stone-0", "stone-1"]);
+    assert_eq!(found, ["record-4", "record-2", "record-3", "record-0", "record-1"]);
 
     let moment = if kind == Kind::Sqlite { "0" } else { "now()" };
     let insert = format!(
-        "INSERT INTO {{ops}}.feed_gaps (feed, price_from, price_to, updated_to, left_by, reason, created_at) \
+        "INSERT INTO {{ops}}.feed_gaps (feed, range_from, range_to, updated_to, left_by, reason, created_at) \
          VALUES ('gems', 0, 100, {moment}, '{0}', 'x', {moment}), ('gems', 100, 200, {moment}, '{0}', 'y', {moment})",
         Uuid::nil()
     );

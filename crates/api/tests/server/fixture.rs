@@ -10,6 +10,7 @@ use tidemill_api::access::{Access, LocalAccess};
 use tidemill_api::server::{Limits, Server};
 use tidemill_core::RunId;
 use tidemill_core::access::{NewToken, Role};
+use tidemill_core::project_set::ProjectSet;
 use tidemill_core::run::QueueRun;
 use tidemill_engine::clock::Clock;
 use tidemill_engine::sync::{SyncSettings, Syncs};
@@ -117,7 +118,7 @@ impl ServerFixture {
 
     /// Creates a token, and returns the header line that sends it.
     pub(crate) async fn token(&self, role: Role) -> String {
-        let new = NewToken { name: role.to_string(), role, project_id: None, expires_in_secs: None };
+        let new = NewToken { name: role.to_string(), role, projects: ProjectSet::All, expires_in_secs: None };
         let (_, secret) = self.engine.create_token(new, "ann").await.expect("a token is made");
         format!("authorization: Bearer {}\r\n", secret.reveal())
     }

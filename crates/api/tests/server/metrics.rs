@@ -122,6 +122,14 @@ async fn metrics_change_when_runs_change(kind: Kind) {
     let finish = json!({"status": "success", "metadata": {}, "worker": "ann", "epoch": epoch});
     assert_eq!(fixture.post(&format!("/v1/runs/{run}/finish"), &finish).await.status, 200);
     until(&fixture, "tidemill_runs_held{state=\"claimed\"}", 0.0).await;
+    let emails = json!({"project": "shop", "env": "staging", "kind": "email \"weekly\"", "priority": 9});
+    assert_eq!(fixture.post("/v1/runs", &emails).await.status, 201);
+    let claimed = fixture.post("/v1/claims", &claim("two", 0)).await.json();
+    assert_eq!(claimed["runs"][0]["kind"], "email \"weekly\"");
+    let run = claimed["runs"][0]["run_id"].as_str().expect("a run");
+    let finish = json!({"status": "failed", "metadata": {}, "worker": "ann", "epoch": 1});
+    assert_eq!(fixture.post(&format!("/v1/runs/{run}/finish"), &finish).await.status, 200);
+    assert_eq!(fixture.post(&format!("/v1/runs/{run}/retry"), &json!({})).await.status, 200);
     let after = scrape(&fixture).await;
     // Other tests count in the same process, so the growth is at least this.
     let grew = |series: &str, by: f64| {
@@ -131,6 +139,10 @@ async fn metrics_change_when_runs_change(kind: Kind) {
     grew("tidemill_transitions_total{to=\"queued\"}", 3.0);
     grew("tidemill_transitions_total{to=\"claimed\"}", 1.0);
     grew("tidemill_transitions_total{to=\"success\"}", 1.0);
+    for (state, count) in [("queued", 2.0), ("claimed", 1.0), ("failed", 1.0)] {
+        let series = format!("tidemill_transitions_total{{to=\"{state}\",kind=\"email \\\"weekly\\\"\"}}");
+        grew(&series, count);
+    }
     grew("tidemill_claims_total{outcome=\"given\"}", 1.0);
     grew(
         "tidemill_http_request_seconds_count{method=\"POST\",route=\"/v1/runs/{run}/finish\",class=\"2xx\"}",

@@ -21,7 +21,7 @@ use crate::on_both;
 
 on_both! { sync_metrics_follow_the_sync, run_taken_from_a_silent_worker_is_counted }
 
-const STONES: f64 = 300.0;
+const RECORDS: f64 = 300.0;
 
 fn interface(fixture: &SyncFixture) -> Router {
     tidemill_api::metrics::install();
@@ -70,21 +70,21 @@ async fn sync_metrics_follow_the_sync(kind: Kind) {
     let stale = format!("UPDATE partition_progress SET updated_at = {long_ago}");
     fixture.base.plain.execute(&stale).await.expect("the partitions are made to look stuck");
     until(&interface, &of("partitions_stuck", "feed", FEED), 1.0).await;
-    assert_eq!(scrape(&interface).await.get(&of("sync_fetched_stones", "feed", FEED)), Some(&0.0));
+    assert_eq!(scrape(&interface).await.get(&of("sync_fetched_records", "feed", FEED)), Some(&0.0));
     roles.worker(&fixture.syncs, PagerOptions::default());
-    until(&interface, &of("sync_fetched_stones", "feed", FEED), STONES).await;
+    until(&interface, &of("sync_fetched_records", "feed", FEED), RECORDS).await;
     until(&interface, &of("pages_total", "feed", FEED), 1.0).await;
-    until(&interface, &of("page_stones_total", "feed", FEED), STONES).await;
+    until(&interface, &of("page_records_total", "feed", FEED), RECORDS).await;
     until(&interface, &of("message_hold_seconds_count", "queue", "work-items"), 1.0).await;
     // Observed during the sync, because a consolidated sync completes soon after.
     let some = "UPDATE partition_progress SET consolidated = 1 WHERE fetched > 0";
     fixture.base.plain.execute(some).await.expect("some are consolidated");
-    until(&interface, &of("sync_consolidated_stones", "feed", FEED), 1.0).await;
+    until(&interface, &of("sync_consolidated_records", "feed", FEED), 1.0).await;
     let back = "UPDATE partition_progress SET consolidated = 0";
     fixture.base.plain.execute(back).await.expect("none are");
     roles.consolidator(&fixture.syncs);
     fixture.settle(&run).await;
-    until(&interface, &of("consolidated_stones_total", "feed", FEED), STONES).await;
+    until(&interface, &of("consolidated_records_total", "feed", FEED), RECORDS).await;
     let age = until(&interface, &of("watermark_age_seconds", "feed", FEED), 0.0).await;
     assert!(age < 366.0 * 86_400.0, "a watermark of this sync is not {age} seconds old");
     assert_eq!(scrape(&interface).await.get(&of("feed_down", "feed", FEED)), Some(&0.0));

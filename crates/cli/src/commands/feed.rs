@@ -176,8 +176,8 @@ async fn show(client: &Client, name: &str, out: Out) -> Result<ExitCode, Failure
         out.print(format!(
             "gap {}     {} to {} dollars: {}",
             gap.gap_id,
-            gap.prices.from / 100,
-            gap.prices.to / 100,
+            gap.range.from / 100,
+            gap.range.to / 100,
             gap.reason
         ));
     }
@@ -333,7 +333,7 @@ async fn rejects(client: &Client, name: Option<String>, limit: usize, out: Out) 
         .map(|reject| {
             vec![
                 reject.feed.as_str().into(),
-                reject.stone_id.as_str().into(),
+                reject.record_id.as_str().into(),
                 reject.stage.as_str().into(),
                 reject.times.to_string().into(),
                 times::format_relative(reject.last_at, now).into(),
@@ -341,7 +341,7 @@ async fn rejects(client: &Client, name: Option<String>, limit: usize, out: Out) 
             ]
         })
         .collect();
-    out.print_table(&["FEED", "STONE", "STAGE", "TIMES", "LAST", "REASON"], &rows);
+    out.print_table(&["FEED", "RECORD", "STAGE", "TIMES", "LAST", "REASON"], &rows);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -366,7 +366,7 @@ async fn gaps(client: &Client, name: Option<String>, all: bool, out: Out) -> Res
             vec![
                 gap.gap_id.to_string().into(),
                 gap.feed.as_str().into(),
-                format!("{} – {}", gap.prices.from / 100, gap.prices.to / 100).into(),
+                format!("{} – {}", gap.range.from / 100, gap.range.to / 100).into(),
                 gap.updated_from.map_or_else(|| "everything".to_owned(), |from| from.to_rfc3339()).into(),
                 closed,
                 gap.reason.as_str().into(),

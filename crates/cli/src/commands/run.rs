@@ -2,6 +2,7 @@
 
 pub(crate) mod args;
 mod list;
+mod queue_many;
 mod show;
 mod watch;
 
@@ -21,7 +22,8 @@ use tidemill_wire::runs::{Fail, ListArtifacts, ListEvents, NewArtifact};
 
 pub(super) async fn command(client: Client, command: RunCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
-        RunCommand::Queue { request, idempotency_key, available_at, expires_at, watch } => {
+        RunCommand::Queue { from: Some(from), .. } => queue_many::queue_many(&client, &from, out).await,
+        RunCommand::Queue { request, idempotency_key, available_at, expires_at, watch, from: None } => {
             let mut wanted = queue_run(*request);
             wanted.idempotency_key = idempotency_key;
             let info = client.info().await?;
@@ -29,7 +31,7 @@ pub(super) async fn command(client: Client, command: RunCommand, out: Out) -> Re
             wanted.expires_at = expires_at.map(|when: When| when.resolve_future(info.now));
             // Checked here, too, so that errors name the options instead of the fields of the request.
             wanted.check().map_err(Error::from)?;
-            queue(&client, wanted, info.project.is_some(), watch, out).await
+            queue(&client, wanted, !info.projects.is_all(), watch, out).await
         }
         RunCommand::List(args) => list::list(&client, *args, out).await,
         RunCommand::Show { id } => show::show(&client, &id, out).await,
@@ -65,6 +67,7 @@ pub(super) fn queue_run(request: RunRequestArgs) -> QueueRun {
         timeout_secs: request.timeout.map(|timeout| secs(timeout).max(1)),
         concurrency_key: request.concurrency_key,
         labels: request.labels,
+        kind: request.kind,
         ..QueueRun::new(request.project, request.env)
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tidemill_client::Client;
 use tidemill_core::Timestamp;
 use tidemill_core::access::{self, Role, Token, TokenStatus, token_status};
+use tidemill_core::project_set::ProjectSet;
 use tidemill_core::shell;
 use tidemill_store::Error;
 use tidemill_wire::access::{ListTokens, NewToken, NewTokenResponse};
@@ -27,9 +28,10 @@ pub(crate) enum TokenCommand {
         /// Role of the token: viewer, operator, worker, agent or admin
         #[arg(long, value_name = "ROLE")]
         role: Role,
-        /// Restrict the token to this project; the default is all projects, except for role agent
-        #[arg(long, value_name = "PROJECT", conflicts_with = "all_projects")]
-        project: Option<String>,
+        /// Restrict the token to this project; the default is all projects, except for role agent. Repeat it for
+        /// several projects of a token of role agent or worker
+        #[arg(long = "project", value_name = "PROJECT", conflicts_with = "all_projects")]
+        projects: Vec<String>,
         /// Create the token for all projects; role agent requires this or --project
         #[arg(long)]
         all_projects: bool,
@@ -50,9 +52,9 @@ pub(crate) enum TokenCommand {
 
 pub(super) async fn command(client: Client, command: TokenCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
-        TokenCommand::Create { name, role, project, all_projects, expires } => {
+        TokenCommand::Create { name, role, projects, all_projects, expires } => {
             let expires_in_secs = expires.map(|expires| expires.as_secs());
-            let new = NewToken { name, role, project, all_projects, expires_in_secs };
+            let new = NewToken { name, role, projects, all_projects, expires_in_secs };
             check(&new)?;
             // With a key, a retry after a lost response returns the same token instead of creating a second one.
             let key = format!("cli-{}", Uuid::new_v4());
@@ -86,22 +88,21 @@ pub(super) async fn command(client: Client, command: TokenCommand, out: Out) -> 
 
 /// Checks the arguments before the request, so that errors name the options.
 fn check(new: &NewToken) -> Result<(), Failure> {
-    if new.role == Role::Agent && new.project.is_none() && !new.all_projects {
+    if new.role == Role::Agent && new.projects.is_empty() && !new.all_projects {
         let message = "a token of role agent needs --project PROJECT or --all-projects";
         return Err(Failure::usage(message.to_owned()).with_hint(format!(
             "tidemill token create {} --role agent --project PROJECT",
             shell::quote(&new.name)
         )));
     }
-    let NewToken { name, role, project, all_projects: _, expires_in_secs } = new.clone();
-    let new = access::NewToken { name, role, project_id: project, expires_in_secs };
+    let NewToken { name, role, projects, all_projects: _, expires_in_secs } = new.clone();
+    let projects = if projects.is_empty() { ProjectSet::All } else { ProjectSet::only(projects) };
+    let new = access::NewToken { name, role, projects, expires_in_secs };
     Ok(new.check().map_err(Error::from)?)
 }
 
 fn describe_scope(token: &Token) -> String {
-    let projects =
-        token.project_id.as_ref().map_or_else(|| "all projects".to_owned(), |name| format!("project {name}"));
-    format!("role {} in {projects}", token.role)
+    format!("role {} in {}", token.role, token.projects)
 }
 
 async fn list(client: &Client, out: Out) -> Result<(), Failure> {
@@ -115,7 +116,7 @@ async fn list(client: &Client, out: Out) -> Result<(), Failure> {
     }
     let now = client.info().await?.now;
     let rows: Vec<Vec<Cell>> = tokens.iter().map(|token| row(token, now)).collect();
-    out.print_table(&["TOKEN", "ROLE", "PROJECT", "STATUS", "LAST USED", "NAME"], &rows);
+    out.print_table(&["TOKEN", "ROLE", "PROJECTS", "STATUS", "LAST USED", "NAME"], &rows);
     Ok(())
 }
 
@@ -131,7 +132,7 @@ fn row(token: &Token, now: Timestamp) -> Vec<Cell> {
     vec![
         token.token_id.to_string().into(),
         token.role.as_str().into(),
-        token.project_id.clone().unwrap_or_else(|| "all".to_owned()).into(),
+        token.projects.list().into(),
         status,
         token
             .last_used_at

@@ -223,6 +223,7 @@ impl<T: Transport> CommandExecutor<T> {
             ("TIDEMILL_ENV".to_owned(), claim.env_id.name().to_owned()),
             ("TIDEMILL_ATTEMPT".to_owned(), claim.attempt.to_string()),
             ("TIDEMILL_EPOCH".to_owned(), claim.epoch.to_string()),
+            ("TIDEMILL_RUN_KIND".to_owned(), claim.kind.clone()),
         ];
         if let Some(sha) = &claim.git_sha {
             env.push(("TIDEMILL_GIT_SHA".to_owned(), sha.clone()));

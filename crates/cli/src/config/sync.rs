@@ -184,19 +184,19 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         path: "sync.delete-limit-percent",
-        doc: "Maximum share of a feed's stones that a full sync deletes; above it, it deletes nothing and alerts.",
+        doc: "Maximum share of a feed's records that a full sync deletes; above it, it deletes nothing and alerts.",
         show: |config| config.delete_limit_percent.to_string(),
         set: |config, text| parse_number(text, 0, 100).map(|value| config.delete_limit_percent = value),
     },
     Key {
         path: "sync.batch",
-        doc: "Stones per batch of the consolidation.",
+        doc: "Records per batch of the consolidation.",
         show: |config| config.batch.to_string(),
         set: |config, text| parse_number(text, 1, 100_000).map(|value| config.batch = value as usize),
     },
     Key {
         path: "sync.upsert",
-        doc: "Stones per SQL statement of the consolidation.",
+        doc: "Records per SQL statement of the consolidation.",
         show: |config| config.upsert.to_string(),
         set: |config, text| parse_number(text, 1, 100_000).map(|value| config.upsert = value as usize),
     },

@@ -329,7 +329,7 @@ fn sync_roles_log_their_work_once(fixture: &Fixture) {
     consolidator.wait_for_stderr(&format!("consolidating {named}"), 1);
     consolidator.wait_for_stderr(&format!("{named} is completed: "), 1);
     let printed = consolidator.stderr();
-    assert!(printed.contains(" partitions, 3000 stones consolidated, 0 rejected, 0 deleted"), "{printed}");
+    assert!(printed.contains(" partitions, 3000 records consolidated, 0 rejected, 0 deleted"), "{printed}");
     for role in [&mut scheduler, &mut worker, &mut consolidator] {
         stop(role);
         assert!(role.stderr().lines().count() < 10, "pages are not logged: {}", role.stderr());

@@ -65,7 +65,7 @@ fn every_role_serves_its_metrics(fixture: &Fixture) {
     fixture.ok(&["feed", "sync", "stones", "--full"]);
     wait_for_count(worker, "tidemill_pages_total{feed=\"stones\"}", 1.0);
     wait_for_count(worker, "tidemill_message_hold_seconds_count{queue=\"work-items\"}", 1.0);
-    wait_for_count(consolidator, "tidemill_consolidated_stones_total{feed=\"stones\"}", 1.0);
+    wait_for_count(consolidator, "tidemill_consolidated_records_total{feed=\"stones\"}", 1.0);
     let run = fixture.queue(&[]);
     assert_eq!(fixture.wait_for_end(&run).status, RunState::Success);
     wait_for_count(work, "tidemill_transitions_total{to=\"success\"}", 1.0);

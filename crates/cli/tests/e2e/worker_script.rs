@@ -174,7 +174,7 @@ fn success_is_reported_with_every_line_unchanged() {
 #[test]
 fn command_gets_the_run_and_no_database_access() {
     let script = Script::new();
-    let id = script.fixture.queue(&["--git-sha", "abc"]);
+    let id = script.fixture.queue(&["--git-sha", "abc", "--kind", "email"]);
     let mut command = script.command(&["--once"], "cat; env");
     command.env("PGPASSFILE", "/tmp/x").env("DATABASE_URL", "postgres://u:pw@h/x").env("KEPT", "yes");
     assert_eq!(run(&mut command).code, Some(0));
@@ -187,6 +187,7 @@ fn command_gets_the_run_and_no_database_access() {
         "TIDEMILL_ENV=staging",
         "TIDEMILL_ATTEMPT=1",
         "TIDEMILL_EPOCH=1",
+        "TIDEMILL_RUN_KIND=email",
         "TIDEMILL_GIT_SHA=abc",
         "KEPT=yes",
     ] {
@@ -288,8 +289,10 @@ fn lost_run_is_dropped_and_its_command_killed() {
 fn several_workers_execute_each_run_once() {
     let script = Script::new();
     let requests = ledger::requests(&script.fixture, "shared", 24);
+    // On a busy machine a script may be stopped for seconds: no lease may end in this test.
+    let args = ["--drain", "--lease", "300"];
     let mut workers: Vec<Process> = (0..3)
-        .map(|number| script.start(&format!("script-{number}"), &["--drain"], &format!("SECS=0\n{TASK}")))
+        .map(|number| script.start(&format!("script-{number}"), &args, &format!("SECS=0\n{TASK}")))
         .collect();
     workers.push(Process::worker(&script.fixture, "binary", &["--drain"], &format!("SECS=0.1\n{TASK}")));
     for worker in &mut workers {

@@ -14,7 +14,7 @@ use tidemill_core::shell::command;
 
 pub(super) fn panel(context: &PageContext, pools: &[PoolRecord]) -> Markup {
     // Pools are shared: a caller of one project may not change them.
-    let acts = context.may(Method::PUT, "/v1/pools/{pool}") && context.caller.project.is_none();
+    let acts = context.may(Method::PUT, "/v1/pools/{pool}") && context.caller.sees_all_projects();
     html! {
         section.panel #pools {
             header { h2 { "Pools" } span.dim.small { "limits on concurrent jobs, by weight" } }

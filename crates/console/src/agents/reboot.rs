@@ -10,7 +10,7 @@ use tidemill_core::graph::record::RebootStatus;
 use tidemill_core::shell::command;
 
 pub(super) fn panel(context: &PageContext, status: &RebootStatus) -> Markup {
-    let acts = context.may(Method::POST, "/v1/reboot") && context.caller.project.is_none();
+    let acts = context.may(Method::POST, "/v1/reboot") && context.caller.sees_all_projects();
     html! {
         section.panel #reboot {
             header { h2 { "Restart machines" } }

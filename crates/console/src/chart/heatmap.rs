@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn text_alternative_contains_every_number() {
         let heat = Heatmap {
-            title: "Stones".to_owned(),
+            title: "Records".to_owned(),
             columns: vec!["$0".to_owned(), "<b>".to_owned()],
             rows: vec![("predicted", vec![3, 4]), ("stored", vec![0, 4])],
         };

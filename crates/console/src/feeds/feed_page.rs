@@ -156,7 +156,7 @@ fn recent_syncs(context: &PageContext, syncs: &[Sync]) -> Markup {
             @else {
                 div.scroll { table {
                     thead { tr { th { "State" } th { "Run" } th { "Kind" } th { "Partitions" }
-                        th.num { "Stones" } th { "Started" } th.num { "Duration" } } }
+                        th.num { "Records" } th { "Started" } th.num { "Duration" } } }
                     tbody {
                         @for sync in syncs {
                             tr data-key=(sync.run_id) {
@@ -187,12 +187,12 @@ fn rejects_panel(context: &PageContext, feed: &str, rejects: &Slice<Reject>) -> 
                 }
             @else {
                 div.scroll { table {
-                    thead { tr { th { "Stone" } th { "Stage" } th { "Reason" } th.num { "Count" } th { "Last" } }
+                    thead { tr { th { "Record" } th { "Stage" } th { "Reason" } th.num { "Count" } th { "Last" } }
                         }
                     tbody {
                         @for reject in &rejects.items {
                             tr {
-                                td { (clip(&reject.stone_id, 60)) }
+                                td { (clip(&reject.record_id, 60)) }
                                 td { (reject.stage) }
                                 td { (line(&reject.reason))
                                     details { summary { "Record" }

@@ -34,6 +34,7 @@ const SHA_CHARS_MIN: usize = 4;
 pub(super) struct Filter {
     status: String,
     lane: String,
+    kind: String,
     project: String,
     env: String,
     feed: String,
@@ -61,6 +62,7 @@ impl Filter {
         Some(match name {
             "status" => &mut self.status,
             "lane" => &mut self.lane,
+            "kind" => &mut self.kind,
             "project" => &mut self.project,
             "env" => &mut self.env,
             "feed" => &mut self.feed,
@@ -74,10 +76,11 @@ impl Filter {
         })
     }
 
-    fn fields(&self) -> [(&'static str, &str); 11] {
+    fn fields(&self) -> [(&'static str, &str); 12] {
         [
             ("status", &self.status),
             ("lane", &self.lane),
+            ("kind", &self.kind),
             ("project", &self.project),
             ("env", &self.env),
             ("feed", &self.feed),
@@ -131,6 +134,7 @@ impl Filter {
         let mut request = ListRuns {
             status: read(&self.status, "state", |text| text.parse().ok())?,
             lane: read(&self.lane, "lane", |text| text.parse().ok())?,
+            kind: given(&self.kind),
             project: given(&self.project),
             env: given(&self.env),
             feed: given(&self.feed),
@@ -173,7 +177,8 @@ impl Filter {
             .map(|project| (project.project_id.as_str(), project.project_id.as_str()))
             .collect();
         let within: Vec<(&str, &str)> = TIME_RANGES.iter().map(|(name, label, _)| (*name, *label)).collect();
-        let more = [&self.env, &self.feed, &self.since, &self.until].iter().any(|text| !text.is_empty());
+        let more =
+            [&self.kind, &self.env, &self.feed, &self.since, &self.until].iter().any(|text| !text.is_empty());
         html! {
             form.filters method="get" action="/runs" role="search" {
                 (select("State", "status", &self.status, &states))
@@ -193,6 +198,7 @@ impl Filter {
                 details open[more] {
                     summary { "More" }
                     div.filters {
+                        (input("Kind", "kind", &self.kind, "email"))
                         (input("Environment", "env", &self.env, "staging"))
                         (input("Feed", "feed", &self.feed, ""))
                         (input("Queued since (UTC)", "since", &self.since, "2026-02-14 10:30"))
@@ -280,6 +286,8 @@ mod tests {
         assert_eq!(request("find=c0ffee&by=ref").ref_prefix.as_deref(), Some("c0ffee"));
         assert_eq!(request("find=c0ffee&by=name").name_prefix.as_deref(), Some("c0ffee"));
         assert_eq!(request("find=run-up&by=name").id_prefix, None);
+        assert_eq!(request("kind=send+mail").kind.as_deref(), Some("send mail"));
+        assert_eq!(request("kind=").kind, None);
         assert_eq!(request("within=24h").since, Some(now - TimeDelta::hours(24)));
         assert_eq!(request("since=2026-02-14T10:30&within=1h").since, Some(now));
         assert_eq!(request("until=2026-02-14T10:30:00Z").until, Some(now));
@@ -320,6 +328,7 @@ mod tests {
     fn form_shows_the_filter_and_escapes_markup() {
         let shown = filter("status=%22%3E%3Cscript%3E&find=%3Cb%3E").form(&[]).into_string();
         assert!(!shown.contains("<script>") && !shown.contains("<b>"), "{shown}");
+        assert!(filter("kind=email").form(&[]).into_string().contains("<details open>"));
         assert!(filter("env=staging").form(&[]).into_string().contains("<details open>"));
     }
 }

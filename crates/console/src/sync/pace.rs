@@ -1,4 +1,4 @@
-//! Panel with the number of stones that a sync stored per interval.
+//! Panel with the number of records that a sync stored per interval.
 //!
 //! The API computes it from every page of the sync, and an open page requests it every second. So the result is cached
 //! for a few seconds for all users.
@@ -60,10 +60,10 @@ pub(super) fn panel(pace: &Pace) -> Markup {
         secs => format!("+{}", rough(TimeDelta::seconds(secs))),
     };
     let items = pace.stored.iter().enumerate().map(|(index, stored)| (after(index), *stored));
-    let picture = Columns { title: format!("Stones stored per {every}"), items: items.collect() };
+    let picture = Columns { title: format!("Records stored per {every}"), items: items.collect() };
     html! {
         section.panel #pace {
-            header { h2 { "Stones per second" } span.dim.small { "stored per " (every) "; at most "
+            header { h2 { "Records per second" } span.dim.small { "stored per " (every) "; at most "
                 (count((most + secs - 1) / secs)) " per second" } }
             div.in.picture { (picture.draw()) }
         }
@@ -78,7 +78,7 @@ mod tests {
     fn chart_has_times_and_counts_in_its_text_alternative() {
         let pace = Pace { from: None, interval_secs: 5, stored: vec![50, 0, 101] };
         let drawn = panel(&pace).into_string();
-        assert!(drawn.contains("<title>Stones stored per 5 s</title>"), "{drawn}");
+        assert!(drawn.contains("<title>Records stored per 5 s</title>"), "{drawn}");
         assert!(drawn.contains("<desc>start: 50, +5 s: 0, +10 s: 101</desc>"), "{drawn}");
         assert!(drawn.contains("at most 21 per second"), "{drawn}");
         assert_eq!(panel(&Pace::default()).into_string(), "");

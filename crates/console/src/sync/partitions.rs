@@ -7,14 +7,15 @@ use crate::text::clip;
 use crate::time::took;
 use crate::widgets::{bar, count, label};
 use maud::{Markup, html};
-use tidemill_core::feed::{PRICE_CEILING, PriceRange};
+use tidemill_core::diamond::PRICE_CEILING;
+use tidemill_core::feed::FieldRange;
 use tidemill_core::partition::PartitionState;
 use tidemill_core::records::{Partition, SyncStatus};
 use tidemill_core::shell::command;
 use tidemill_core::sync::SyncState;
 
 /// Formats a price range.
-pub(crate) fn range(prices: PriceRange) -> String {
+pub(crate) fn range(prices: FieldRange) -> String {
     match (prices.from, prices.to) {
         (0, PRICE_CEILING) => "all prices".to_owned(),
         (0, to) => format!("below {}", money(to)),
@@ -40,7 +41,7 @@ pub(super) fn grid(context: &PageContext, status: &SyncStatus) -> Markup {
                 article id={ "partition-" (partition.partition_id) } class={ "partition p-" (partition.state) }
                     data-key=(partition.partition_id) {
                     header { span { (partition.partition_id) } (label(partition.state.as_str())) }
-                    p.dim { (range(partition.prices)) }
+                    p.dim { (range(partition.range)) }
                     p { (bar(partition.fetched, partition.predicted, "Read", class(partition.state))) }
                     p { (count(partition.fetched)) " of " (count(partition.predicted))
                         @if partition.rejected > 0 { ", " span.bad { (count(partition.rejected)) " rejected" }
@@ -75,7 +76,7 @@ mod tests {
 
     #[test]
     fn price_ranges_are_readable() {
-        let text = |from, to| range(PriceRange { from, to });
+        let text = |from, to| range(FieldRange { from, to });
         assert_eq!(text(0, PRICE_CEILING), "all prices");
         assert_eq!(text(0, 50_000), "below $500");
         assert_eq!(text(50_000, 123_456), "$500 to $1,234.56");

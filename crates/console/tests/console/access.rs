@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use tidemill_api::Permission;
 use tidemill_core::access::{NewToken, Role};
 use tidemill_core::agent::NewAgent;
+use tidemill_core::project_set::ProjectSet;
 use tidemill_core::queue::WORK_ITEMS;
 use tidemill_core::records::Sync;
 use tidemill_core::run::QueueRun;
@@ -102,9 +103,8 @@ impl Subjects {
         let engine = server.engine();
         let run = engine.queue(QueueRun::new("shop", "staging")).await.expect("a run").run_id;
         let graph = submit(server, "version: 1\njobs:\n  press:\n    run: echo pressed\n").await;
-        let project = Some("shop".to_owned());
-        let new =
-            NewToken { name: "x".to_owned(), role: Role::Viewer, project_id: project, expires_in_secs: None };
+        let projects = ProjectSet::of(Some("shop"));
+        let new = NewToken { name: "x".to_owned(), role: Role::Viewer, projects, expires_in_secs: None };
         let token = engine.create_token(new, "test").await.expect("a token").0.token_id.to_string();
         let worker = NewWorker {
             worker_id: WorkerId(Uuid::new_v4()),
@@ -223,7 +223,7 @@ async fn agent(server: &ConsoleServer) -> Uuid {
         labels: vec![],
         capacity: 1,
         version: "0".to_owned(),
-        project_id: Some("shop".to_owned()),
+        projects: ProjectSet::of(Some("shop")),
         token_id: None,
         boot_id: Uuid::new_v4(),
         secret_hash: "0".repeat(64),

@@ -29,6 +29,11 @@ const UPDATES_PER_SECOND_MAX: f64 = 5.0;
 const BUSY_MILLIS_MAX: f64 = 100.0;
 const LATE_MILLIS_MAX: f64 = 200.0;
 
+/// A fixed piece of work, and its processor time in milliseconds on an idle machine. On a machine whose cores share
+/// their units with other work, the same work takes longer; the limit of the processor time grows with it.
+const FIXED_WORK: &str = "let sum = 0; for (let i = 0; i < 5e7; i++) sum += i % 7; return sum";
+const FIXED_WORK_MILLIS: f64 = 80.0;
+
 /// Counts the updates of the page.
 const COUNT_UPDATES: &str = "
     new MutationObserver(() => seen.updates++)
@@ -60,6 +65,8 @@ fn percentile_95(mut numbers: Vec<f64>) -> f64 {
 struct PageMeasurements {
     updates_per_second: f64,
     busy_millis: f64,
+    /// Processor time of [`FIXED_WORK`].
+    work_millis: f64,
     late_millis: f64,
     timers: usize,
     nodes: f64,
@@ -80,6 +87,12 @@ async fn measure_page(browser: &Browser) -> PageMeasurements {
         (last, before) = (now, sum);
     }
     let seen = browser.run(READ_MEASUREMENTS).await;
+    let mut work_millis = f64::INFINITY;
+    for _ in 0..3 {
+        let before = browser.busy_millis().await;
+        browser.run(FIXED_WORK).await;
+        work_millis = work_millis.min(browser.busy_millis().await - before);
+    }
     let number = |name: &str| seen[name].as_f64().unwrap_or_else(|| panic!("{name}: {seen}"));
     let numbers = |name: &str| {
         let all = seen[name].as_array().unwrap_or_else(|| panic!("{name}: {seen}"));
@@ -89,6 +102,7 @@ async fn measure_page(browser: &Browser) -> PageMeasurements {
     PageMeasurements {
         updates_per_second: number("updates") / number("seconds"),
         busy_millis: percentile_95(busy),
+        work_millis,
         timers: lags.len(),
         late_millis: percentile_95(lags),
         nodes: number("nodes"),
@@ -131,7 +145,7 @@ async fn store_pages(fixture: &SyncFixture, run: &RunId, stop: watch::Receiver<b
          updated_at = {now} WHERE run_id = '{sync}'"
     );
     let ledger = format!(
-        "INSERT INTO pages (run_id, partition_id, page_offset, pass, fetched, stored, changed, page_hash, stone_ids, \
+        "INSERT INTO pages (run_id, partition_id, page_offset, pass, fetched, stored, changed, page_hash, record_ids, \
          stored_at) SELECT run_id, partition_id, next_offset, 1, 2, 2, 2, x'00', '[]', {now} \
          FROM partition_progress WHERE run_id = '{sync}'"
     );
@@ -166,7 +180,7 @@ async fn page_of_fast_sync_updates_rarely_and_stays_responsive() {
     let measured = async {
         browser.go(&server.url(&format!("/runs/{run}"))).await;
         browser.wait_for_text("#live", "Live").await;
-        browser.wait_for_text("#pace", "Stones per second").await;
+        browser.wait_for_text("#pace", "Records per second").await;
         let nodes = browser.run("return document.querySelectorAll('*').length").await;
         let read = "return document.querySelector('#sync .tile:nth-child(2) b').textContent";
         let before = browser.run(read).await;
@@ -182,7 +196,8 @@ async fn page_of_fast_sync_updates_rarely_and_stays_responsive() {
     assert!(pace > UPDATES_PER_SECOND_MAX * 10.0, "only {pace:.0} pages/s were stored");
     let updates = seen.updates_per_second;
     assert!(updates > 0.3 && updates <= UPDATES_PER_SECOND_MAX, "{seen:?}");
-    assert!(seen.busy_millis > 0.0 && seen.busy_millis <= BUSY_MILLIS_MAX, "{seen:?}");
+    let slowdown = (seen.work_millis / FIXED_WORK_MILLIS).max(1.0);
+    assert!(seen.busy_millis > 0.0 && seen.busy_millis <= BUSY_MILLIS_MAX * slowdown, "{seen:?}");
     assert!(seen.timers > 20 && seen.late_millis <= LATE_MILLIS_MAX + idle * 2.0, "{seen:?}, {idle}");
     assert!(seen.nodes < nodes * 1.5 + 3_000.0, "the page grew from {nodes} nodes: {seen:?}");
     browser.assert_no_errors().await;

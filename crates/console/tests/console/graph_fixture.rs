@@ -11,6 +11,7 @@ use tidemill_core::RunId;
 use tidemill_core::agent::NewAgent;
 use tidemill_core::graph::record::{LogLine, Order};
 use tidemill_core::isolation::IsolationReport;
+use tidemill_core::project_set::ProjectSet;
 use tidemill_core::task::{Output, TaskResult};
 use tidemill_engine::Identity;
 use tidemill_engine::graph::{AgentIdentity, Controller, GraphSettings, Graphs, SubmitGraph, TaskReport};
@@ -120,7 +121,7 @@ impl FakeAgent {
             labels: vec![name.replace(',', "")],
             capacity: 3,
             version: name.to_owned(),
-            project_id: None,
+            projects: ProjectSet::All,
             token_id: None,
             boot_id: Uuid::new_v4(),
             secret_hash: "0".repeat(64),

@@ -4,7 +4,9 @@ use crate::sample_data::{SampleData, paths, populate};
 use crate::server::{ConsoleServer, WebClient};
 use reqwest::{Method, StatusCode};
 use tidemill_api::access::Access;
+use tidemill_core::RunId;
 use tidemill_core::access::Role;
+use tidemill_core::run::QueueRun;
 use tidemill_testkit::interface::{Fixture, Kind};
 
 on_both! {
@@ -12,6 +14,7 @@ on_both! {
     responses_have_security_headers_and_are_not_cached,
     pages_show_only_objects_visible_to_the_user,
     empty_pages_show_the_next_step,
+    runs_are_found_by_kind,
 }
 
 /// Pages that only admins may open.
@@ -224,4 +227,23 @@ async fn unknown_address_is_page_for_browsers_and_json_for_programs() {
     let form = ask(Method::GET, "/runs/run-1/cancel", browser).await;
     assert_eq!(form.status(), StatusCode::METHOD_NOT_ALLOWED);
     assert!(form.text().await.expect("a text").contains("only accepts submitted forms"));
+}
+
+async fn runs_are_found_by_kind(kind: Kind) {
+    let server = ConsoleServer::with_tokens_on(kind).await;
+    let of_kind = |kind: &str| QueueRun { kind: kind.to_owned(), ..QueueRun::new("shop", "staging") };
+    let email = server.engine().queue(of_kind("send <email>")).await.expect("a run is queued").run_id;
+    let report = server.engine().queue(of_kind("report")).await.expect("a run is queued").run_id;
+    let viewer = server.signed_in(Role::Viewer, None).await;
+    let row = |run: &RunId| format!("data-key=\"{run}\"");
+    let page = viewer.page("/runs?kind=send+%3Cemail%3E").await;
+    assert!(page.contains(&row(&email)) && !page.contains(&row(&report)), "{page}");
+    assert!(page.contains("name=\"kind\" value=\"send &lt;email&gt;\""), "{page}");
+    assert!(page.contains("<b><bdi>send &lt;email&gt;</bdi></b>"), "{page}");
+    let page = viewer.page(&format!("/runs/{email}")).await;
+    assert!(page.contains("<dt>Kind</dt><dd><bdi>send &lt;email&gt;</bdi></dd>"), "{page}");
+    let none = viewer.page("/runs?kind=emai").await;
+    assert!(none.contains("No runs match this filter"), "{none}");
+    let long = viewer.page(&format!("/runs?kind={}", "k".repeat(101))).await;
+    assert!(long.contains("role=\"alert\"") && !long.contains(&row(&email)), "{long}");
 }

@@ -75,6 +75,7 @@ pub(crate) async fn populate(server: &ConsoleServer) -> SampleData {
         .queue(QueueRun {
             git_ref: Some(HOSTILE_NAME.to_owned()),
             git_sha: Some(long.clone()),
+            kind: HOSTILE_NAME.chars().take(40).collect(),
             metadata: json!({"asked": HOSTILE_TEXT, HOSTILE_TEXT: 1}),
             ..request()
         })
@@ -151,7 +152,7 @@ async fn add_feed(server: &ConsoleServer) {
     let write = server.fixture.store.write(move |mut tx| {
         Box::pin(async move {
             let reject = NewReject {
-                stone_id: HOSTILE_TEXT.to_owned(),
+                record_id: HOSTILE_TEXT.to_owned(),
                 stage: Stage::Map,
                 reason: HOSTILE_TEXT.to_owned(),
                 payload: HOSTILE_TEXT.to_owned(),
@@ -197,6 +198,7 @@ pub(crate) fn paths(data: &SampleData) -> Vec<String> {
         "/runs",
         "/runs?status=failed&within=24h",
         "/runs?find=zzz",
+        "/runs?kind=zzz",
         "/runs?status=wrong",
         "/feeds",
         "/queues",

@@ -7,6 +7,7 @@ use tidemill_api::App;
 use tidemill_api::access::Access;
 use tidemill_api::server::Server;
 use tidemill_core::access::{NewToken, Role};
+use tidemill_core::project_set::ProjectSet;
 use tidemill_engine::Engine;
 use tidemill_engine::sync::Syncs;
 use tidemill_testkit::interface::{Fixture, Kind};
@@ -94,7 +95,7 @@ impl ConsoleServer {
     /// Creates a token and returns its secret.
     pub(crate) async fn token(&self, role: Role, project: Option<&str>) -> String {
         let name = format!("{role} <of> \"{}\"", project.unwrap_or("all"));
-        let new = NewToken { name, role, project_id: project.map(str::to_owned), expires_in_secs: None };
+        let new = NewToken { name, role, projects: ProjectSet::of(project), expires_in_secs: None };
         self.engine().create_token(new, "test").await.expect("the token is created").1.reveal().to_owned()
     }
 

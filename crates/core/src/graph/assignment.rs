@@ -1,6 +1,7 @@
 //! Assignment of ready jobs to agents: workspaces get fair shares of the capacity.
 
 use super::plan::Capacity;
+use crate::project_set::ProjectSet;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
 use uuid::Uuid;
@@ -28,7 +29,7 @@ pub struct ReadyJob {
 /// groups them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Requirements {
-    /// Project of the job; an agent may be limited to one project.
+    /// Project of the job; an agent may be limited to some projects.
     pub project: String,
     /// Whether the job uses the database; such jobs start first.
     pub uses_database: bool,
@@ -47,8 +48,8 @@ pub struct Requirements {
 pub struct AgentSlots {
     pub id: Uuid,
     pub labels: Vec<String>,
-    /// Project whose jobs it executes; `None` for all projects.
-    pub project: Option<String>,
+    /// Projects whose jobs it executes.
+    pub projects: ProjectSet,
     /// Total weight that it can execute.
     pub capacity: i32,
     /// Weight that is free now.
@@ -61,7 +62,7 @@ impl AgentSlots {
     /// Returns whether the agent matches the requirements, apart from its capacity.
     pub fn fits(&self, requirements: &Requirements) -> bool {
         requirements.on.is_none_or(|on| on == self.id)
-            && self.project.as_ref().is_none_or(|project| *project == requirements.project)
+            && self.projects.contains(&requirements.project)
             && requirements.labels.iter().all(|label| self.labels.contains(label))
     }
 }

@@ -1,7 +1,7 @@
 //! Checks across jobs: needs that do not exist, circular dependencies, outputs with the same path.
 
 use super::definition::{Graph, JobSpec};
-use super::error::{DefinitionErrors, Position, nearest, shown};
+use crate::definition::error::{DefinitionErrors, Position, nearest, shown};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// A job with the positions of its parts in the file.

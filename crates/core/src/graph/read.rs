@@ -7,11 +7,12 @@ pub(super) use job::{KEYS as JOB_KEYS, LIMIT_KEYS};
 
 use super::check::{self, LocatedJob};
 use super::definition::Graph;
-use super::error::{DefinitionError, DefinitionErrors, Position, nearest, shown};
-use super::yaml::{self, Node, Value};
+use crate::definition::error::{DefinitionError, DefinitionErrors, Position, shown};
+use crate::definition::fields::{check_keys, is_variable, text_of};
+use crate::definition::yaml::{self, Node, Value};
 use crate::limits::{
     ENVIRONMENT_BYTES_MAX, GRAPH_BYTES_MAX, GRAPH_JOBS_MAX, GRAPH_NAME_CHARS_MAX, GRAPH_WORD_BYTES_MAX,
-    VARIABLE_BYTES_MAX, VARIABLE_NAME_BYTES_MAX,
+    VARIABLE_BYTES_MAX,
 };
 use crate::text::first_control;
 use std::collections::BTreeMap;
@@ -46,7 +47,7 @@ fn read(text: &str, errors: &mut DefinitionErrors) -> Option<Graph> {
         errors.hint(start, "the file is empty", "begin with `version: 1` and `jobs:`");
         return None;
     }
-    let root = yaml::read(text, errors)?;
+    let root = yaml::read(text, "graph", errors)?;
     let at = root.at;
     let Value::Map(entries) = root.value else {
         errors.hint(at, "a graph must be a mapping", "begin with `version: 1` and `jobs:`");
@@ -112,44 +113,6 @@ fn is_name(text: &str) -> bool {
         && text.len() <= GRAPH_WORD_BYTES_MAX
         && text.starts_with(|symbol: char| symbol.is_ascii_alphanumeric())
         && text.chars().all(fits)
-}
-
-fn check_keys(
-    what: &str,
-    entries: &[(String, Position, Node)],
-    known: &[&str],
-    errors: &mut DefinitionErrors,
-) {
-    for (key, at, _) in entries {
-        if !known.contains(&key.as_str()) {
-            let message = format!("`{}` is not a key of {what}", shown(key));
-            match nearest(key, known.iter().copied()) {
-                Some(meant) => errors.hint(*at, message, format!("did you mean `{meant}`?")),
-                None => errors.hint(*at, message, format!("the keys are {}", known.join(", "))),
-            }
-        }
-    }
-}
-
-/// Returns the text of a node; an empty text is an error.
-fn text_of(what: &str, node: &Node, errors: &mut DefinitionErrors) -> Option<String> {
-    match &node.value {
-        Value::Text(text, _) if !node.is_empty() && !text.is_empty() => {
-            if text.contains('\0') {
-                errors.add(node.at, format!("`{what}` contains a NUL character"));
-                return None;
-            }
-            Some(text.clone())
-        }
-        Value::Text(..) => {
-            errors.add(node.at, format!("`{what}` is empty"));
-            None
-        }
-        Value::List(_) | Value::Map(_) => {
-            errors.add(node.at, format!("`{what}` is {}; it must be text", node.kind()));
-            None
-        }
-    }
 }
 
 /// Returns the name of a graph. Its length is limited because an index on runs contains it.
@@ -234,14 +197,6 @@ fn check_environment(job: &str, at: Position, env: &BTreeMap<String, String>, er
         let message = format!("the environment of job `{}` is {bound}", shown(job));
         errors.hint(at, message, "write large values to files, and name the files in variables");
     }
-}
-
-fn is_variable(name: &str) -> bool {
-    let fits = |symbol: char| symbol.is_ascii_alphanumeric() || symbol == '_';
-    !name.is_empty()
-        && name.len() <= VARIABLE_NAME_BYTES_MAX
-        && !name.starts_with(|symbol: char| symbol.is_ascii_digit())
-        && name.chars().all(fits)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::limits::{GRAPH_DAYS_MAX, JOB_CPU_PERCENT_MAX};
 
 /// Parses a duration such as `90`, `90s`, `10m`, `2h` or `1d` to seconds.
-pub(super) fn secs(text: &str) -> Result<u32, &'static str> {
+pub(crate) fn secs(text: &str) -> Result<u32, &'static str> {
     const HINT: &str = "write a number and a unit, such as 90s, 10m, 2h or 1d";
     let split = text.find(|symbol: char| !symbol.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -64,7 +64,7 @@ pub(super) fn show_bytes(bytes: u64) -> String {
 }
 
 /// Formats a duration with the largest unit that divides it.
-pub(super) fn show_secs(secs: u32) -> String {
+pub(crate) fn show_secs(secs: u32) -> String {
     let units = [(86_400, "d"), (3_600, "h"), (60, "m")];
     let fitting = units.into_iter().find(|(factor, _)| secs > 0 && secs.is_multiple_of(*factor));
     fitting.map_or_else(|| format!("{secs}s"), |(factor, unit)| format!("{}{unit}", secs / factor))

@@ -1,7 +1,7 @@
 //! Packing of cells into partitions: first minimises the largest partition, then evens out the others.
 
 use super::curve::{Cell, Curve};
-use super::{PlannedPartition, PriceRange};
+use super::{FieldRange, PlannedPartition};
 
 /// Divides the curve into at most `wanted` partitions.
 pub(super) fn pack(curve: &Curve, wanted: u32, records_min: u64) -> Vec<PlannedPartition> {
@@ -21,7 +21,7 @@ pub(super) fn pack(curve: &Curve, wanted: u32, records_min: u64) -> Vec<PlannedP
 }
 
 /// Merges empty cells with the previous cell, and leading ones with the next cell, because a partition must not be
-/// empty. A single price keeps its own cell where possible.
+/// empty. A single value keeps its own cell where possible.
 fn merged(curve: &Curve) -> Vec<Cell> {
     let mut cells: Vec<Cell> = Vec::with_capacity(curve.cells.len());
     for &cell in &curve.cells {
@@ -38,9 +38,9 @@ fn merged(curve: &Curve) -> Vec<Cell> {
 
 fn sum(cells: &[Cell]) -> PlannedPartition {
     let range = match cells {
-        [first, .., last] => PriceRange { from: first.from, to: last.to },
-        [only] => PriceRange { from: only.from, to: only.to },
-        [] => PriceRange { from: 0, to: 0 },
+        [first, .., last] => FieldRange { from: first.from, to: last.to },
+        [only] => FieldRange { from: only.from, to: only.to },
+        [] => FieldRange { from: 0, to: 0 },
     };
     PlannedPartition { range, predicted: cells.iter().map(|cell| cell.count).sum() }
 }
@@ -106,7 +106,7 @@ fn even_ends(cells: &[Cell], is_step: &[bool], wanted: usize, capacity: u64) -> 
     if end == 0 { ends } else { vec![count] }
 }
 
-/// Merges partitions with too few stones with their smaller neighbour, if the sum is within the capacity.
+/// Merges partitions with too few records with their smaller neighbour, if the sum is within the capacity.
 fn join_small(planned: &mut Vec<PlannedPartition>, records_min: u64, capacity: u64) {
     let mut index = 0;
     while planned.len() > 1 && index < planned.len() {

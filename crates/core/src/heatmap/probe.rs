@@ -1,7 +1,7 @@
-//! The choice of the next prices to count.
+//! The choice of the next values to count.
 
 use super::curve::{Cell, Curve, as_f64};
-use super::{Cents, PriceRange, pack};
+use super::{FieldRange, FieldValue, pack};
 
 /// Largest partition, relative to the mean, of a plan that is good enough. It is stricter than the guarantee, because
 /// the feed changes after the scan.
@@ -13,45 +13,45 @@ const FITTING: (f64, f64) = (0.75, 1.2);
 /// Maximum mean size of the remaining shares, relative to the mean: small shares must not add up.
 const LEFT_OVER: f64 = 1.06;
 
-/// Density relative to the neighbours from which a cell may hide a price with many stones.
+/// Density relative to the neighbours from which a cell may hide a value with many records.
 const SUSPICIOUS: f64 = 2.5;
 
-/// A cell is narrow if its width is at most its price divided by this.
-const NARROW: Cents = 8;
+/// A cell is narrow if its width is at most its lowest value divided by this.
+const NARROW: FieldValue = 8;
 
 /// Maximum number of counts in one cell per round.
 const AT_ONCE: usize = 4;
 
-/// Units of round prices, in cents.
-const ROUND: [Cents; 6] = [1_000_000, 100_000, 50_000, 10_000, 5_000, 100];
+/// Units of round values; for a price in cents.
+const ROUND: [FieldValue; 6] = [1_000_000, 100_000, 50_000, 10_000, 5_000, 100];
 
-/// Prices of the first counts, in dollars; denser where most stones are.
-const GRID: [Cents; 10] = [100, 250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 40_000, 200_000];
+/// Values of the first counts in hundreds, for a price in dollars; denser where most records are.
+const GRID: [FieldValue; 10] = [100, 250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 40_000, 200_000];
 
-/// Returns the first prices to count.
-pub(super) fn grid(range: PriceRange, granularity: Cents) -> Vec<Cents> {
+/// Returns the first values to count.
+pub(super) fn grid(range: FieldRange, granularity: FieldValue) -> Vec<FieldValue> {
     let whole = Cell { from: range.from, to: range.to, below: 0, count: 1 };
     if whole.is_step(granularity) {
         return Vec::new();
     }
-    let inside = |price: &Cents| range.from < *price && *price < range.to;
-    let mut prices: Vec<_> =
-        GRID.iter().map(|dollars| whole.inside(dollars * 100, granularity)).filter(inside).collect();
-    if prices.len() < GRID.len() / 2 {
+    let inside = |value: &FieldValue| range.from < *value && *value < range.to;
+    let mut values: Vec<_> =
+        GRID.iter().map(|hundreds| whole.inside(hundreds * 100, granularity)).filter(inside).collect();
+    if values.len() < GRID.len() / 2 {
         // A narrow range is divided evenly.
         let step = (range.width() / 8).max(granularity);
-        prices.extend((1..8).map(|part| whole.inside(range.from + part * step, granularity)).filter(inside));
+        values.extend((1..8).map(|part| whole.inside(range.from + part * step, granularity)).filter(inside));
     }
-    prices.sort_unstable();
-    prices.dedup();
-    prices
+    values.sort_unstable();
+    values.dedup();
+    values
 }
 
-/// Returns the next prices to count, the most useful first; empty if the plan is good enough.
-pub(super) fn prices(curve: &Curve, wanted: u32) -> Vec<Cents> {
+/// Returns the next values to count, the most useful first; empty if the plan is good enough.
+pub(super) fn values(curve: &Curve, wanted: u32) -> Vec<FieldValue> {
     let allowed = as_f64(curve.total) / f64::from(wanted) * GOOD_ENOUGH;
     let planned = pack::pack(curve, wanted, 0);
-    let too_large: Vec<PriceRange> = planned
+    let too_large: Vec<FieldRange> = planned
         .iter()
         .filter(|part| part.range.width() > curve.granularity && as_f64(part.predicted) > allowed)
         .map(|part| part.range)
@@ -70,22 +70,22 @@ pub(super) fn prices(curve: &Curve, wanted: u32) -> Vec<Cents> {
         let cells = (0..curve.cells.len()).filter(divisible).filter(|_| !too_large.is_empty());
         let largest = cells.max_by_key(|&cell| (is_wanted(&curve.cells[cell]), curve.cells[cell].count));
         requests.extend(
-            largest.map(|cell| CountRequest { cell, price: curve.cells[cell].middle(curve.granularity) }),
+            largest.map(|cell| CountRequest { cell, value: curve.cells[cell].middle(curve.granularity) }),
         );
     }
-    requests.sort_by_key(|request| (std::cmp::Reverse(curve.cells[request.cell].count), request.price));
-    let mut prices: Vec<Cents> = requests.iter().map(|request| request.price).collect();
-    prices.dedup();
-    prices
+    requests.sort_by_key(|request| (std::cmp::Reverse(curve.cells[request.cell].count), request.value));
+    let mut values: Vec<FieldValue> = requests.iter().map(|request| request.value).collect();
+    values.dedup();
+    values
 }
 
-/// A price to count, and the cell that it divides.
+/// A value to count, and the cell that it divides.
 struct CountRequest {
     cell: usize,
-    price: Cents,
+    value: FieldValue,
 }
 
-/// Goes from left to right and requests a count wherever a share should end and no known price is near.
+/// Goes from left to right and requests a count wherever a share should end and no known value is near.
 fn boundaries(curve: &Curve, wanted: u32) -> Vec<CountRequest> {
     let total = as_f64(curve.total);
     let mean = total / f64::from(wanted);
@@ -95,7 +95,7 @@ fn boundaries(curve: &Curve, wanted: u32) -> Vec<CountRequest> {
         if total - filled <= mean * FITTING.1 {
             break;
         }
-        // After a price with many stones, fewer stones remain than the remaining partitions expect.
+        // After a value with many records, fewer records remain than the remaining partitions expect.
         let ideal = ((total - filled) / (left + 1.0)).max(mean);
         if let Some(end) = known_end(curve, filled, ideal, mean, left) {
             filled = end;
@@ -142,21 +142,21 @@ fn request_in_cell(curve: &Curve, targets: &[(usize, f64)], requests: &mut Vec<C
     let cell = &curve.cells[index];
     let granularity = curve.granularity;
     if is_suspicious(curve, index) {
-        match round_price(cell, granularity) {
-            // Count just below and just above the round price, to isolate it if many stones have it.
+        match round_value(cell, granularity) {
+            // Count just below and just above the round value, to isolate it if many records have it.
             Some(round) => {
-                let prices = [round, round + granularity];
-                let inside = prices.into_iter().filter(|&price| cell.from < price && price < cell.to);
-                requests.extend(inside.map(|price| CountRequest { cell: index, price }));
+                let values = [round, round + granularity];
+                let inside = values.into_iter().filter(|&value| cell.from < value && value < cell.to);
+                requests.extend(inside.map(|value| CountRequest { cell: index, value }));
             }
-            None => requests.push(CountRequest { cell: index, price: cell.middle(granularity) }),
+            None => requests.push(CountRequest { cell: index, value: cell.middle(granularity) }),
         }
         return;
     }
     // A few counts in a large cell improve the interpolation for the others.
     let stride = if targets.len() > AT_ONCE { targets.len().div_ceil(AT_ONCE) } else { 1 };
     for &(_, share) in targets.iter().skip(stride / 2).step_by(stride) {
-        requests.push(CountRequest { cell: index, price: curve.price_at(index, share) });
+        requests.push(CountRequest { cell: index, value: curve.value_at(index, share) });
     }
 }
 
@@ -168,9 +168,9 @@ fn is_suspicious(curve: &Curve, index: usize) -> bool {
     cell.to - cell.from <= cell.from / NARROW && cell.density() > left.max(right) * SUSPICIOUS
 }
 
-/// Returns the round price in a narrow cell, including its first price.
-fn round_price(cell: &Cell, granularity: Cents) -> Option<Cents> {
+/// Returns the round value in a narrow cell, including its first value.
+fn round_value(cell: &Cell, granularity: FieldValue) -> Option<FieldValue> {
     let units = ROUND.into_iter().filter(|&unit| unit > granularity && cell.to - cell.from <= 2 * unit);
-    let prices = units.map(|unit| (cell.from + unit - 1).div_euclid(unit) * unit);
-    prices.into_iter().find(|&price| price < cell.to && price > 0)
+    let values = units.map(|unit| (cell.from + unit - 1).div_euclid(unit) * unit);
+    values.into_iter().find(|&value| value < cell.to && value > 0)
 }

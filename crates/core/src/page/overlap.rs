@@ -6,23 +6,23 @@ use std::collections::HashSet;
 
 /// The overlap of a page with the previous page.
 pub(super) enum Overlap {
-    /// The page contains no stone of the previous page.
+    /// The page contains no record of the previous page.
     None,
-    /// The page contains a stone of the previous page, and new records after it.
+    /// The page contains a record of the previous page, and new records after it.
     New {
         /// Index of the first new record.
         from_index: usize,
-        /// Number of new positions from there on. A stone that is listed twice occupies two positions.
+        /// Number of new positions from there on. A record that is listed twice occupies two positions.
         positions: usize,
     },
-    /// The page contains a stone of the previous page, and nothing new after it.
+    /// The page contains a record of the previous page, and nothing new after it.
     NothingNew,
 }
 
 /// Compares a page with the records that were read before it.
 ///
 /// If the list has not moved, the page begins with exactly the last records, and all records after them are new; a
-/// known stone among them is listed twice. If the list has moved, only names decide, and a known name is not new.
+/// known record among them is listed twice. If the list has moved, only names decide, and a known name is not new.
 pub(super) fn compare(progress: &Progress, fetch: &FetchRequest, page: &FeedPage) -> Overlap {
     let names = page.names();
     let known: Vec<&str> = progress.last_ids.iter().map(|id| token(id)).collect();
@@ -35,7 +35,7 @@ pub(super) fn compare(progress: &Progress, fetch: &FetchRequest, page: &FeedPage
     let known: HashSet<&str> = known.into_iter().collect();
     let is_known = |name: &&str| known.contains(*name);
     let Some(first) = names.iter().position(&is_known) else { return Overlap::None };
-    // Unknown stones before the first known one belong to older pages. Unknown stones between known ones were inserted
+    // Unknown records before the first known one belong to older pages. Unknown ones between known ones were inserted
     // in the meantime; storing them is harmless.
     match (first + 1..names.len()).find(|&index| !is_known(&names[index])) {
         Some(from_index) => {

@@ -65,8 +65,8 @@ impl PassEnd {
 
 /// Compares the records that were read with the feed's current count, after `recounts` earlier counts of this pass.
 ///
-/// A lower count means that stones were sold. A higher count can be ahead of the list, or stones were added during the
-/// pass; another count, and then another pass, finds them. A count that stays wrong fails the partition after
+/// A lower count means that records were removed. A higher count can be ahead of the list, or records were added during
+/// the pass; another count, and then another pass, finds them. A count that stays wrong fails the partition after
 /// [`PASSES_MAX`] passes.
 pub const fn decide_pass_end(counts: &ReadCounts, recount: u64, passes: u32, recounts: u32) -> PassEnd {
     let records = counts.records();

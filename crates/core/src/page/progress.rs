@@ -78,10 +78,10 @@ pub fn page_hash(page: &FeedPage) -> [u8; 32] {
     let mut hash = Sha256::new();
     for record in page.records() {
         match record {
-            Record::Accepted(item) => hash.update(item.stone_id.as_bytes()),
+            Record::Accepted(item) => hash.update(item.record_id.as_bytes()),
             Record::Rejected(item) => {
                 hash.update([1]);
-                hash.update(item.stone_id.as_deref().unwrap_or_default().as_bytes());
+                hash.update(item.record_id.as_deref().unwrap_or_default().as_bytes());
             }
         }
         hash.update([0]);

@@ -131,6 +131,8 @@ pub struct RunFilter {
     pub status: Option<RunState>,
     /// Lane of the runs.
     pub lane: Option<Lane>,
+    /// Kind of the runs.
+    pub kind: Option<String>,
     /// Feed whose syncs the runs belong to.
     pub feed: Option<String>,
     /// Earliest time of queueing, inclusive.

@@ -146,11 +146,11 @@ pub enum SyncReason {
         /// Error of the copy.
         reason: String,
     },
-    /// Consolidators are writing its stones to the table.
+    /// Consolidators are writing its records to the table.
     Consolidating {
-        /// Number of processed stones.
+        /// Number of processed records.
         done: i64,
-        /// Number of all stones.
+        /// Number of all records.
         of: i64,
     },
 }
@@ -330,7 +330,7 @@ impl SyncReason {
             Self::CopyLate { feed, reason } => {
                 format!("It succeeded. The copy of the watermark of feed {feed} is late: {reason}.")
             }
-            Self::Consolidating { done, of } => format!("{done} of {of} stones are in the table."),
+            Self::Consolidating { done, of } => format!("{done} of {of} records are in the table."),
         }
     }
 

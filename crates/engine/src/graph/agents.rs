@@ -171,6 +171,9 @@ impl Graphs {
                         refuse_alive(&known.agent, moment)?;
                     }
                     let forgotten = tx.forget_agent(agent, now).await?;
+                    if !forgotten {
+                        tx.skip_audit();
+                    }
                     mark_jobs_changed(&mut tx, agent).await?;
                     // Jobs that need outputs on this agent's disk can no longer get them.
                     for run in tx.runs_of_agent(agent).await? {

@@ -16,11 +16,12 @@ use tidemill_store::{Error, Refusal, RefusalCode, Tx};
 const AND: &str = ", ";
 
 /// Refusal for an agent of one project: its probe must not stop the jobs of all projects.
-fn project_agent_refused(agent: &str, project: &str) -> Error {
+fn project_agent_refused(agent: &Agent) -> Error {
     Error::Refused(Refusal {
         code: RefusalCode::BadValue,
         message: format!(
-            "agent {agent} is restricted to project `{project}`, but a probe affects all projects"
+            "agent {} is restricted to {}, but a probe affects all projects",
+            agent.name, agent.projects
         ),
         hint: Some("run the probe on an agent whose token is valid for all projects".to_owned()),
     })
@@ -134,8 +135,8 @@ impl Graphs {
             .write(move |mut tx| {
                 Box::pin(async move {
                     let agent = authenticate_agent(&mut tx, &who).await?.agent;
-                    if let Some(project) = &agent.project_id {
-                        return Err(project_agent_refused(&agent.name, project));
+                    if !agent.projects.is_all() {
+                        return Err(project_agent_refused(&agent));
                     }
                     let now = tx.database_now(now).await?;
                     if on(&tx.flags().await?, FlagName::ProbeOff, now).is_some() {
@@ -171,7 +172,10 @@ impl Graphs {
                         set_by: Some(by),
                         source: FlagSource::Manual,
                     };
-                    tx.set_flag(&flag).await
+                    if !tx.set_flag(&flag).await? {
+                        tx.skip_audit();
+                    }
+                    Ok(())
                 })
             })
             .await?;

@@ -99,6 +99,8 @@ async fn cancel(
         tx.record_request(run, Level::Warn, &text, now).await?;
         // Last, in the same lock order as the controller: jobs, runs, changes.
         tx.mark_changed(run.as_str()).await?;
+    } else {
+        tx.skip_audit();
     }
     Ok(GraphCancelOutcome { jobs, outcome: CancelOutcome::Requested })
 }
@@ -173,6 +175,7 @@ async fn follow(tx: &mut Tx<'_>, found: &Run, next: &RunId, now: Option<Timestam
     request.git_sha.clone_from(&found.git_sha);
     request.git_ref.clone_from(&found.git_ref);
     request.priority = found.priority;
+    request.kind.clone_from(&found.kind);
     tx.queue_run(&request, next, now).await?;
     tx.follow_graph_run(next, &found.run_id, found.attempt + 1).await?;
     Ok(next.clone())

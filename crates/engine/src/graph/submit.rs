@@ -274,7 +274,7 @@ pub(super) async fn check_room(
         .map(|known| assignment::AgentSlots {
             id: known.agent.agent_id,
             labels: known.agent.labels,
-            project: known.agent.project_id,
+            projects: known.agent.projects,
             capacity: known.agent.capacity,
             free: known.agent.capacity,
             away: false,

@@ -1,7 +1,7 @@
 //! Consolidation: maps and prices batches of pages and writes them to the canonical table, partition by partition.
 //!
 //! A batch is one transaction that locks its partition, so two replicas never process the same pages, and a replica
-//! that dies leaves nothing behind. Whether a stone is open is derived from its row, so a repeated batch writes
+//! that dies leaves nothing behind. Whether a record is open is derived from its row, so a repeated batch writes
 //! nothing.
 
 use super::Syncs;
@@ -22,7 +22,7 @@ use tidemill_core::records::{Stage, Sync, WatermarkChange};
 use tidemill_core::run::{ChangeOutcome, EndCause, RunState};
 use tidemill_core::sync::SyncState;
 use tidemill_feeds::Feed as Source;
-use tidemill_store::{BuildVersions, Error, NewReject, OpenStone, PageRow, PricedStone, RefusalCode, Tx};
+use tidemill_store::{BuildVersions, Error, NewReject, OpenRecord, PageRow, PricedStone, RefusalCode, Tx};
 use tracing::Instrument as _;
 use uuid::Uuid;
 
@@ -39,38 +39,38 @@ pub(super) struct ConsolidationContext {
     pub(super) wait: Arc<FeedWait>,
 }
 
-/// Splits the pages of a batch into portions of whole pages. A portion is limited in stones and bytes, but has at
+/// Splits the pages of a batch into portions of whole pages. A portion is limited in records and bytes, but has at
 /// least one page.
 struct BatchCursor<'a> {
     pages: &'a [PageRow],
     /// End of the partition.
     end: i32,
-    stones_max: usize,
-    /// Stones in the portions so far.
+    records_max: usize,
+    /// Records in the portions so far.
     done: BTreeSet<String>,
     /// End of the pages in the portions so far.
     to: i32,
     bytes: usize,
     batch_size: BatchSize,
-    /// Number of stones in the last portion.
+    /// Number of records in the last portion.
     given: usize,
 }
 
 impl<'a> BatchCursor<'a> {
-    fn new(pages: &'a [PageRow], end: i32, stones_max: usize) -> Self {
+    fn new(pages: &'a [PageRow], end: i32, records_max: usize) -> Self {
         let (done, batch_size) = (BTreeSet::new(), BatchSize::default());
-        Self { pages, end, stones_max, done, to: end, bytes: 0, batch_size, given: 0 }
+        Self { pages, end, records_max, done, to: end, bytes: 0, batch_size, given: 0 }
     }
 
-    /// Returns the stones of the next portion; `None` if the batch is full or no page is left.
+    /// Returns the records of the next portion; `None` if the batch is full or no page is left.
     fn next_ids(&mut self) -> Option<Vec<String>> {
         let mut ids = Vec::new();
         let left = READ_BYTES_MAX.saturating_sub(self.bytes);
-        let records = self.batch_size.next(left).min(self.stones_max.saturating_sub(self.done.len()));
+        let records = self.batch_size.next(left).min(self.records_max.saturating_sub(self.done.len()));
         while let [page, rest @ ..] = self.pages
-            && (self.done.is_empty() || ids.len() + page.stone_ids.len() <= records)
+            && (self.done.is_empty() || ids.len() + page.record_ids.len() <= records)
         {
-            ids.extend(page.stone_ids.iter().filter(|id| self.done.insert((*id).clone())).cloned());
+            ids.extend(page.record_ids.iter().filter(|id| self.done.insert((*id).clone())).cloned());
             self.to = rest.first().map_or(self.end, |next| next.offset);
             self.pages = rest;
         }
@@ -98,9 +98,9 @@ pub(super) struct WriteCounts {
 pub(super) enum BatchOutcome {
     /// Some pages were consolidated.
     Done {
-        /// Number of stones on the pages.
-        stones_read: usize,
-        /// Number of rejected stones.
+        /// Number of records on the pages.
+        records_read: usize,
+        /// Number of rejected records.
         rejected: usize,
     },
     /// No partition has open pages that are not locked by other replicas; or the sync was stopped or got other rules.
@@ -146,13 +146,13 @@ impl Syncs {
     ) -> Result<BatchOutcome, Error> {
         let span = of_sync!("batch", context.trace, context.sync);
         let batch = self.write_batch(context).instrument(span).await?;
-        if let BatchOutcome::Done { stones_read, rejected } = &batch {
+        if let BatchOutcome::Done { records_read, rejected } = &batch {
             let count = |name: &'static str, by: usize| {
                 metrics::counter!(name, "feed" => context.feed.clone()).increment(by as u64);
             };
             count("tidemill_consolidation_batches_total", 1);
-            count("tidemill_consolidated_stones_total", stones_read.saturating_sub(*rejected));
-            count("tidemill_rejected_stones_total", *rejected);
+            count("tidemill_consolidated_records_total", records_read.saturating_sub(*rejected));
+            count("tidemill_rejected_records_total", *rejected);
         }
         Ok(batch)
     }
@@ -160,7 +160,8 @@ impl Syncs {
     async fn write_batch(&self, context: &ConsolidationContext) -> Result<BatchOutcome, Error> {
         let (context, settings, now) = (context.clone(), self.settings.clone(), self.now());
         // SQLite has a single writer: shorter batches let other writers in.
-        let stones = if self.engine.store().is_postgres() { settings.batch } else { settings.batch.min(500) };
+        let records =
+            if self.engine.store().is_postgres() { settings.batch } else { settings.batch.min(500) };
         self.engine
             .store()
             .write(move |mut tx| {
@@ -174,19 +175,19 @@ impl Syncs {
                         return Ok(BatchOutcome::Nothing);
                     }
                     let from = partition.consolidated_to;
-                    let pages = tx.pages_from(context.sync, &partition.partition_id, from, stones).await?;
-                    let mut cursor = BatchCursor::new(&pages, partition.next_offset, stones);
+                    let pages = tx.pages_from(context.sync, &partition.partition_id, from, records).await?;
+                    let mut cursor = BatchCursor::new(&pages, partition.next_offset, records);
                     let mut rejected = 0;
                     while let Some(ids) = cursor.next_ids() {
                         let written = context.write_open(&mut tx, ids, settings.upsert, now).await?;
                         rejected += written.rejected;
                         cursor.learn(written.bytes);
                     }
-                    let (stones_read, to) = (cursor.done.len(), cursor.to);
+                    let (records_read, to) = (cursor.done.len(), cursor.to);
                     let (name, int) = (&partition.partition_id, |n| i64::try_from(n).unwrap_or(i64::MAX));
-                    let counted = (int(stones_read), int(rejected));
+                    let counted = (int(records_read), int(rejected));
                     tx.consolidate_partition(context.sync, name, from, to, counted.0, counted.1).await?;
-                    Ok(BatchOutcome::Done { stones_read, rejected })
+                    Ok(BatchOutcome::Done { records_read, rejected })
                 })
             })
             .await
@@ -267,31 +268,31 @@ impl ConsolidationContext {
         })
     }
 
-    /// Maps, prices and writes those of the stones that are open, in portions of limited size.
+    /// Maps, prices and writes those of the records that are open, in portions of limited size.
     pub(super) async fn write_open(
         &self,
         tx: &mut Tx<'_>,
-        stones: Vec<String>,
+        records: Vec<String>,
         upsert: usize,
         now: Option<Timestamp>,
     ) -> Result<WriteCounts, Error> {
         let mut written = WriteCounts::default();
         let mut refused = BTreeSet::new();
-        let mut left = stones.clone();
+        let mut left = records.clone();
         while !left.is_empty() {
-            let open = tx.open_stones(&self.feed, left, self.built, READ_BYTES_MAX).await?;
+            let open = tx.open_records(&self.feed, left, self.built, READ_BYTES_MAX).await?;
             written.bytes += open.bytes;
             left = open.left;
             let mut rejects = Vec::new();
             let mut priced = Vec::with_capacity(open.read.len());
-            for stone in open.read {
-                match self.price(&stone) {
+            for record in open.read {
+                match self.price(&record) {
                     Ok(done) => priced.push(done),
                     Err(reason) => rejects.push(NewReject {
-                        stone_id: stone.stone_id,
+                        record_id: record.record_id,
                         stage: Stage::Map,
                         reason,
-                        payload: stone.payload,
+                        payload: record.payload,
                     }),
                 }
             }
@@ -301,10 +302,10 @@ impl ConsolidationContext {
             for reject in &rejects {
                 tx.reject(&self.feed, self.sync, None, reject, now).await?;
             }
-            refused.extend(rejects.into_iter().map(|reject| reject.stone_id));
+            refused.extend(rejects.into_iter().map(|reject| reject.record_id));
         }
-        // This includes stones that were not open: a record that reverted to its stored state needs no write.
-        let accepted: Vec<String> = stones.into_iter().filter(|id| !refused.contains(id)).collect();
+        // This includes records that were not open: a record that reverted to its stored state needs no write.
+        let accepted: Vec<String> = records.into_iter().filter(|id| !refused.contains(id)).collect();
         if !accepted.is_empty() {
             let seen_by = (!self.sync.is_nil()).then_some(self.sync);
             tx.accept(&self.feed, accepted, seen_by).await?;
@@ -313,32 +314,32 @@ impl ConsolidationContext {
         Ok(written)
     }
 
-    fn price(&self, stone: &OpenStone) -> Result<PricedStone, String> {
-        let mut mapped = self.source.map(&stone.payload).map_err(|error| error.to_string())?;
-        mapped.stone_id.clone_from(&stone.stone_id);
+    fn price(&self, record: &OpenRecord) -> Result<PricedStone, String> {
+        let mut mapped = self.source.map(&record.payload).map_err(|error| error.to_string())?;
+        mapped.stone_id.clone_from(&record.record_id);
         let priced = self.rules.price(&self.feed, &mapped);
-        Ok(PricedStone { stone: mapped, priced, payload_hash: stone.payload_hash.clone() })
+        Ok(PricedStone { stone: mapped, priced, payload_hash: record.payload_hash.clone() })
     }
 
-    /// Writes stones. If the database refuses one, it is found by bisection and rejected, and the rest is written.
+    /// Writes diamonds. If the database refuses one, it is found by bisection and rejected, and the rest is written.
     async fn upsert(
         &self,
         tx: &mut Tx<'_>,
-        stones: &[PricedStone],
+        diamonds: &[PricedStone],
         rejects: &mut Vec<NewReject>,
         now: Option<Timestamp>,
     ) -> Result<(), Error> {
-        let mut spans = vec![(0, stones.len())];
+        let mut spans = vec![(0, diamonds.len())];
         while let Some((from, to)) = spans.pop() {
-            let part = &stones[from..to];
+            let part = &diamonds[from..to];
             tx.savepoint().await?;
-            match tx.upsert_stones(&self.feed, part, self.built, now).await {
+            match tx.upsert_diamonds(&self.feed, part, self.built, now).await {
                 Ok(_) => tx.release_savepoint().await?,
                 Err(error) if error.is_bad_value() => {
                     tx.rollback_to_savepoint().await?;
                     if let [one] = part {
                         rejects.push(NewReject {
-                            stone_id: one.stone.stone_id.clone(),
+                            record_id: one.stone.stone_id.clone(),
                             stage: Stage::Upsert,
                             reason: crate::retry_policy::chain(&error),
                             payload: serde_json::to_string(&one.stone).unwrap_or_default(),
@@ -377,7 +378,7 @@ async fn advance(tx: &mut Tx<'_>, sync: &Sync, now: Option<Timestamp>) -> Result
 async fn end_run(tx: &mut Tx<'_>, id: Uuid, sync: &Sync, now: Option<Timestamp>) -> Result<String, Error> {
     let done = tx.sync(id).await?.unwrap_or_else(|| sync.clone());
     let text = format!(
-        "{} stones consolidated, {} rejected, {} deleted; the watermark is {}",
+        "{} records consolidated, {} rejected, {} deleted; the watermark is {}",
         done.consolidation_processed,
         done.consolidation_errors,
         done.deleted,

@@ -329,8 +329,8 @@ impl Syncs {
             let work = async move {
                 while !*stop.borrow() {
                     match syncs.consolidate_batch(&context).await? {
-                        BatchOutcome::Done { stones_read, rejected } => {
-                            tracing::debug!(sync.id = %context.sync, stones_read, rejected, "batch written");
+                        BatchOutcome::Done { records_read, rejected } => {
+                            tracing::debug!(sync.id = %context.sync, records_read, rejected, "batch written");
                         }
                         BatchOutcome::Nothing => return Ok(()),
                     }

@@ -261,8 +261,13 @@ impl Syncs {
                 Box::pin(async move {
                     let before = tx.lock_feed(&stored.feed.feed).await?;
                     stored.feed.defined_by = author(&stored, before.as_ref(), &reach)?;
-                    tx.create_project(&stored.feed.project_id, &[SYNC_ENV.to_owned()], now).await?;
-                    tx.put_feed(&stored.feed, stored.copy_url.as_deref(), now).await
+                    let project = &stored.feed.project_id;
+                    let created = tx.create_project(project, &[SYNC_ENV.to_owned()], now).await?;
+                    let changed = tx.put_feed(&stored.feed, stored.copy_url.as_deref(), now).await?;
+                    if !created && !changed {
+                        tx.skip_audit();
+                    }
+                    Ok(())
                 })
             })
             .await?;

@@ -79,6 +79,7 @@ impl Syncs {
                     tx.lock_run(&found.ops_run_id).await?;
                     let Some(sync) = tx.lock_sync(id).await? else { return Err(gone(id)) };
                     if !sync.state.is_live() {
+                        tx.skip_audit();
                         return Ok(false);
                     }
                     stop(&mut tx, &sync, &by, reason.as_deref(), now).await?;

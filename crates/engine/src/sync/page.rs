@@ -119,7 +119,7 @@ impl Syncs {
     ) -> Result<PageOutcome, FeedAccessError> {
         let item = context.item.clone();
         let query =
-            FeedQuery { prices: item.range(context.sync.granularity), updated_from: item.updated_from };
+            FeedQuery { range: item.range(context.sync.granularity), updated_from: item.updated_from };
         let mut recounts = 0;
         loop {
             let is_over = context.is_over && recounts == 0;
@@ -197,7 +197,7 @@ impl PageContext {
     }
 }
 
-/// Returns the progress of a partition, with the stones that the next page must overlap.
+/// Returns the progress of a partition, with the records that the next page must overlap.
 async fn progress_of(tx: &mut Tx<'_>, partition: &Partition) -> Result<Progress, Error> {
     let position = PartitionPosition {
         run_id: partition.run_id,
@@ -211,7 +211,7 @@ async fn progress_of(tx: &mut Tx<'_>, partition: &Partition) -> Result<Progress,
         let pages = tx.pages_before(position, 4).await?;
         page_hash = pages.first().and_then(|page| page.hash.as_slice().try_into().ok());
         for page in pages.into_iter().rev() {
-            last_ids.extend(page.stone_ids);
+            last_ids.extend(page.record_ids);
         }
     }
     Ok(Progress {

@@ -5,7 +5,7 @@ use super::feeds::sealed_end;
 use super::{Syncs, delta};
 use std::sync::Arc;
 use tidemill_core::event::{Level, NewEvent};
-use tidemill_core::feed::{PriceRange, RunType};
+use tidemill_core::feed::{FieldRange, RunType};
 use tidemill_core::heatmap::Goal;
 use tidemill_core::message::{Message, WorkItem};
 use tidemill_core::queue::{NewMessage, WORK_ITEMS};
@@ -82,9 +82,9 @@ impl From<FeedAccessError> for PlanError {
     }
 }
 
-/// A price range that becomes a partition.
+/// A range of the partition field that becomes a partition.
 struct Slice {
-    prices: PriceRange,
+    range: FieldRange,
     predicted: u64,
     updated_from: Option<Timestamp>,
     gap: Option<i64>,
@@ -121,26 +121,26 @@ impl Syncs {
             _ => None,
         };
         let goal = self.settings.goal(run_type == RunType::Full, source.granularity());
-        let scanned = self.scan((&name, &claim.run_id), &source, PriceRange::ALL, updated_from, goal).await?;
+        let scanned = self.scan((&name, &claim.run_id), &source, source.range(), updated_from, goal).await?;
         let mut slices: Vec<Slice> = scanned
             .partitions
             .iter()
             .map(|planned| Slice {
-                prices: planned.range,
+                range: planned.range,
                 predicted: planned.predicted,
                 updated_from,
                 gap: None,
             })
             .collect();
         let mut calls = scanned.calls;
-        // A full sync reads every price and so covers all gaps.
+        // A full sync reads the whole range and so covers all gaps.
         if run_type == RunType::Incremental {
             calls += self.add_gaps((&name, &claim.run_id), &source, goal, &mut slices).await?;
         }
-        // A count of zero may be wrong, and sold records are not counted. One partition over all prices lets the
+        // A count of zero may be wrong, and sold records are not counted. One partition over the whole range lets the
         // pages and the consolidation find out.
         if slices.is_empty() {
-            slices.push(Slice { prices: PriceRange::ALL, predicted: 0, updated_from, gap: None });
+            slices.push(Slice { range: source.range(), predicted: 0, updated_from, gap: None });
         }
         let page_size = self.settings.page_size.clamp(1, source.page_limit());
         let sync = Sync {
@@ -172,10 +172,10 @@ impl Syncs {
     ) -> Result<u32, PlanError> {
         let mut calls = 0;
         for gap in self.engine.store().gaps(Some(feed.to_owned()), false).await? {
-            let found = self.scan((feed, run), source, gap.prices, gap.updated_from, goal).await?;
+            let found = self.scan((feed, run), source, gap.range, gap.updated_from, goal).await?;
             calls += found.calls;
             slices.extend(found.partitions.iter().map(|planned| Slice {
-                prices: planned.range,
+                range: planned.range,
                 predicted: planned.predicted,
                 updated_from: gap.updated_from,
                 gap: Some(gap.gap_id),
@@ -183,7 +183,7 @@ impl Syncs {
             if found.partitions.is_empty() {
                 // No records are left: one empty partition closes the gap.
                 slices.push(Slice {
-                    prices: gap.prices,
+                    range: gap.range,
                     predicted: 0,
                     updated_from: gap.updated_from,
                     gap: Some(gap.gap_id),
@@ -219,7 +219,7 @@ impl Syncs {
                         let partition = NewPartition {
                             run_id,
                             partition: &name,
-                            prices: slice.prices,
+                            range: slice.range,
                             predicted,
                             updated_from: slice.updated_from,
                             gap: slice.gap,
@@ -373,7 +373,7 @@ pub(super) async fn record_event(
 }
 
 fn first_message(sync: &Sync, partition: &str, slice: &Slice) -> NewMessage {
-    let item = work_item(sync, partition, slice.prices, slice.predicted, slice.updated_from, 0);
+    let item = work_item(sync, partition, slice.range, slice.predicted, slice.updated_from, 0);
     envelope(sync, item)
 }
 
@@ -382,13 +382,13 @@ pub(super) fn message_for(sync: &Sync, partition: &tidemill_core::records::Parti
     let predicted = partition.predicted.unsigned_abs();
     let offset = partition.next_offset.unsigned_abs().into();
     let name = &partition.partition_id;
-    envelope(sync, work_item(sync, name, partition.prices, predicted, partition.updated_from, offset))
+    envelope(sync, work_item(sync, name, partition.range, predicted, partition.updated_from, offset))
 }
 
 fn work_item(
     sync: &Sync,
     partition: &str,
-    prices: PriceRange,
+    range: FieldRange,
     predicted: u64,
     updated_from: Option<Timestamp>,
     offset: u64,
@@ -408,7 +408,7 @@ fn work_item(
         updated_to: sync.updated_to,
         feed: sync.feed.clone(),
     };
-    item.set_range(prices, sync.granularity);
+    item.set_range(range, sync.granularity);
     item
 }
 

@@ -205,7 +205,7 @@ impl Syncs {
                         tx.skip_audit();
                         return Ok(RepriceBatch::Outdated);
                     }
-                    let stones = tx.stale_stones(&context.feed, &after, context.built, limit).await?;
+                    let stones = tx.stale_records(&context.feed, &after, context.built, limit).await?;
                     if stones.is_empty() {
                         tx.skip_audit();
                     }

@@ -1,9 +1,9 @@
-//! The scan: counts the feed's records by price until the partitions are known, with several concurrent counts.
+//! The scan: counts the feed's records by range until the partitions are known, with several concurrent counts.
 
 use super::circuit::FeedAccessError;
 use super::{SyncSettings, Syncs};
 use std::sync::Arc;
-use tidemill_core::feed::{Cents, FeedQuery, PriceRange};
+use tidemill_core::feed::{FeedQuery, FieldRange, FieldValue};
 use tidemill_core::heatmap::{Counts, Goal, PlannedPartition, next_counts, partitions};
 use tidemill_core::{Json, RunId, Timestamp};
 use tidemill_feeds::Feed as Source;
@@ -12,10 +12,10 @@ use tokio::task::JoinSet;
 /// Result of a scan.
 #[derive(Debug, Clone)]
 pub struct ScanResult {
-    /// The partitions, ordered by price.
+    /// The partitions, ordered by range.
     pub partitions: Vec<PlannedPartition>,
     /// All counted ranges with their counts, for the heat map.
-    pub cells: Vec<(PriceRange, u64)>,
+    pub cells: Vec<(FieldRange, u64)>,
     /// Number of count calls.
     pub calls: u32,
     /// Total number of records.
@@ -27,7 +27,7 @@ pub struct ScanResult {
 impl ScanResult {
     /// Returns the counts as adjacent cells, in the stored format.
     ///
-    /// A scan counts from the lowest price up to some price; the difference of two such counts is a cell. Records
+    /// A scan counts from the lowest value up to some value; the difference of two such counts is a cell. Records
     /// change during the scan, so a negative difference counts as zero.
     pub fn heatmap(&self) -> Json {
         let mut cells = Vec::new();
@@ -50,7 +50,7 @@ impl Syncs {
         &self,
         (feed, run): (&str, &RunId),
         source: &Arc<dyn Source>,
-        range: PriceRange,
+        range: FieldRange,
         updated_from: Option<Timestamp>,
         goal: Goal,
     ) -> Result<ScanResult, FeedAccessError> {
@@ -64,19 +64,19 @@ impl Syncs {
             }
             for together in wanted.chunks(self.settings.count_concurrency.max(1)) {
                 let mut tasks = JoinSet::new();
-                for &prices in together {
+                for &range in together {
                     let (syncs, feed, run) = (self.clone(), feed.to_owned(), run.clone());
                     let source = source.clone();
-                    let query = FeedQuery { prices, updated_from };
+                    let query = FeedQuery { range, updated_from };
                     tasks.spawn(async move {
                         let counted = syncs.query_feed(&feed, &run, || source.count(&query)).await;
-                        counted.map(|counted| (prices, counted))
+                        counted.map(|counted| (range, counted))
                     });
                 }
                 while let Some(answer) = tasks.join_next().await {
-                    let (prices, counted) = answer.map_err(|_| FeedAccessError::Stopped)??;
-                    counts.record(prices, counted.count);
-                    cells.push((prices, counted.count));
+                    let (range, counted) = answer.map_err(|_| FeedAccessError::Stopped)??;
+                    counts.record(range, counted.count);
+                    cells.push((range, counted.count));
                     source_time = source_time.or(counted.source_time);
                 }
             }
@@ -94,7 +94,7 @@ impl Syncs {
 
 impl SyncSettings {
     /// Returns the goal of a scan.
-    pub(super) fn goal(&self, full: bool, granularity: Cents) -> Goal {
+    pub(super) fn goal(&self, full: bool, granularity: FieldValue) -> Goal {
         // Three calls per partition, as with the defaults.
         let incremental = Goal::INCREMENTAL.calls_max.max(self.partitions_incremental.saturating_mul(3));
         Goal {

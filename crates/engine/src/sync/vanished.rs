@@ -1,4 +1,4 @@
-//! Deletion of vanished stones: those that a full sync did not see, and those that the feed reports as withdrawn.
+//! Deletion of vanished records: those that a full sync did not see, and those that the feed reports as withdrawn.
 //! They are verified and marked as deleted, unless their number exceeds the delete limit.
 
 use super::Syncs;
@@ -15,13 +15,13 @@ use tidemill_core::sync::SyncState;
 use tidemill_store::{Error, UnseenCounts};
 use tokio::sync::watch;
 
-/// Stones that are verified and marked at once.
+/// Records that are verified and marked at once.
 const CHUNK: usize = 500;
-/// Most withdrawn stones that one sync reads; the next full sync finds the rest.
+/// Most withdrawn records that one sync reads; the next full sync finds the rest.
 const WITHDRAWN_MAX: usize = 100_000;
 
 impl Syncs {
-    /// Marks the stones that the feed no longer offers, as far as this sync can tell. Returns false if another
+    /// Marks the records that the feed no longer offers, as far as this sync can tell. Returns false if another
     /// replica still has a batch in progress, or if the sync was stopped.
     pub(super) async fn delete_vanished(
         &self,
@@ -44,7 +44,7 @@ impl Syncs {
         }
     }
 
-    /// Marks the stones that a full sync did not see.
+    /// Marks the records that a full sync did not see.
     async fn delete_unseen(
         &self,
         sync: &Sync,
@@ -72,7 +72,7 @@ impl Syncs {
         }
     }
 
-    /// Marks the stones that the feed has withdrawn since the last sync started. Sold stones do not appear in the
+    /// Marks the records that the feed has withdrawn since the last sync started. Sold records do not appear in the
     /// list of changed records.
     async fn delete_withdrawn(
         &self,
@@ -84,7 +84,7 @@ impl Syncs {
         let ids = self.withdrawn(sync, context, since, stop).await?;
         let mut known = Vec::new();
         for chunk in ids.chunks(CHUNK) {
-            known.extend(store.active_stones(sync.feed.clone(), chunk.to_vec()).await?);
+            known.extend(store.active_diamonds(sync.feed.clone(), chunk.to_vec()).await?);
         }
         if known.is_empty() {
             return Ok(true);
@@ -135,8 +135,8 @@ impl Syncs {
                 break;
             }
             offset += records as u64;
-            ids.extend(page.items.into_iter().map(|item| item.stone_id));
-            ids.extend(page.rejected.into_iter().filter_map(|bad| bad.stone_id));
+            ids.extend(page.items.into_iter().map(|item| item.record_id));
+            ids.extend(page.rejected.into_iter().filter_map(|bad| bad.record_id));
             if ids.len() == known {
                 let warning =
                     format!("feed {} repeats its list of withdrawn records after {known} of them", sync.feed);
@@ -167,7 +167,7 @@ impl Syncs {
         found.unseen as f64 > found.active as f64 * self.settings.delete_limit
     }
 
-    /// Returns the stones that the feed really no longer offers.
+    /// Returns the records that the feed really no longer offers.
     async fn verify(
         &self,
         sync: &Sync,
@@ -184,16 +184,16 @@ impl Syncs {
         };
         if let Some(there) = there {
             let there: HashSet<String> = there.into_iter().collect();
-            return Ok(unseen.into_iter().filter(|stone| !there.contains(stone)).collect());
+            return Ok(unseen.into_iter().filter(|record| !there.contains(record)).collect());
         }
-        // The feed has no lookup: two consecutive full syncs must have missed the stone.
+        // The feed has no lookup: two consecutive full syncs must have missed the record.
         let store = self.engine.store();
         let before = store.full_sync_before(sync.feed.clone(), sync.run_id).await?;
         let Some(before) = before else { return Ok(Vec::new()) };
         Ok(store.filter_unseen(before, unseen).await?)
     }
 
-    /// Marks stones as deleted. Returns false if the sync is no longer being consolidated.
+    /// Marks records as deleted. Returns false if the sync is no longer being consolidated.
     async fn mark_deleted(&self, sync: &Sync, gone: Vec<String>) -> Result<bool, Error> {
         if gone.is_empty() {
             return Ok(true);
@@ -207,17 +207,17 @@ impl Syncs {
                     if locked.is_none_or(|sync| sync.state != SyncState::Consolidating) {
                         return Ok(false);
                     }
-                    let deleted = tx.delete_stones(&feed, gone, now).await?;
+                    let deleted = tx.delete_diamonds(&feed, gone, now).await?;
                     tx.add_deleted(id, i64::try_from(deleted).unwrap_or(i64::MAX), now).await
                 })
             })
             .await
     }
 
-    /// Deletes nothing and raises an alert, because so many vanished stones indicate an error of the feed.
+    /// Deletes nothing and raises an alert, because so many vanished records indicate an error of the feed.
     async fn refuse_delete(&self, sync: &Sync, found: UnseenCounts, what: &str) -> Result<(), Error> {
         let note = format!(
-            "{} of {} stones {what}, more than the limit of {} %: no stone was deleted",
+            "{} of {} records {what}, more than the limit of {} %: no record was deleted",
             found.unseen,
             found.active,
             self.settings.delete_limit * 100.0

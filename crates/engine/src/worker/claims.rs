@@ -189,7 +189,7 @@ impl<D: Transport, C: Executor> Dispatch<D, C> {
         tracing::info!(run.id = %claim.run_id, "worker {} claimed run {}", self.options.name, claim.run_id);
         self.summary.claimed += 1;
         let (run_id, lease_until) = (claim.run_id.clone(), claim.lease_until);
-        let key = run_id.clone();
+        let (key, kind) = (run_id.clone(), claim.kind.clone());
         let cancelled = is_cancelled.then_some(request.moment);
         let (signal, signals) = watch::channel(RunSignal { cancelled, ..RunSignal::new(contact) });
         let (transport, call_timeout) = (self.transport.clone(), self.options.call_timeout());
@@ -203,7 +203,8 @@ impl<D: Transport, C: Executor> Dispatch<D, C> {
                 None => executor.execute(claim, log, signals).instrument(of_run!("carry", run_id)).await,
             };
             writer.flush().await;
-            let report = Report { transport: &transport, run: &run_id, holder: &holder, call_timeout };
+            let (transport, kind) = (&transport, kind.as_str());
+            let report = Report { transport, run: &run_id, holder: &holder, kind, call_timeout };
             let applied = match &ended {
                 ExecutionOutcome::Finished(status, metadata) => report.send(*status, metadata).await,
                 ExecutionOutcome::Interrupted => None,

@@ -20,6 +20,7 @@ pub(super) struct Report<'a, D> {
     pub(super) transport: &'a D,
     pub(super) run: &'a RunId,
     pub(super) holder: &'a Holder,
+    pub(super) kind: &'a str,
     /// Time limit of one attempt.
     pub(super) call_timeout: Duration,
 }
@@ -48,7 +49,7 @@ impl<D: Transport> Report<'_, D> {
     async fn finish(&self, status: FinalStatus, metadata: Json) -> Result<ChangeOutcome, D::Error> {
         let end = FinishRun { run_id: self.run.clone(), status, metadata, epoch: self.holder.epoch };
         let finish = || {
-            let request = self.transport.finish(end.clone(), self.holder.worker.clone());
+            let request = self.transport.finish(end.clone(), self.holder.worker.clone(), self.kind);
             with_timeout(self.transport, "finish a run", self.call_timeout, request)
         };
         RetryPolicy::Endless.retry("finish a run", finish).await

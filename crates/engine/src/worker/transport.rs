@@ -37,10 +37,12 @@ pub trait Transport: Clone + Send + Sync + 'static {
         events: Vec<NewEvent>,
         holder: &Holder,
     ) -> impl Future<Output = Result<Vec<Option<String>>, Self::Error>> + Send;
+    /// Finishes a run. Its kind is a label of metrics.
     fn finish(
         &self,
         end: FinishRun,
         worker: Option<String>,
+        kind: &str,
     ) -> impl Future<Output = Result<ChangeOutcome, Self::Error>> + Send;
     /// Sends a heartbeat. Returns the state of the runs and whether the worker is to drain.
     fn heartbeat(
@@ -121,9 +123,17 @@ impl Transport for Engine {
         Self::append(self, run, events, holder).await
     }
 
-    async fn finish(&self, end: FinishRun, worker: Option<String>) -> Result<ChangeOutcome, Error> {
+    async fn finish(
+        &self,
+        end: FinishRun,
+        worker: Option<String>,
+        kind: &str,
+    ) -> Result<ChangeOutcome, Error> {
+        let status = end.status;
         let outcomes = Self::finish(self, vec![end], worker.as_deref()).await?;
-        Ok(outcomes.first().copied().unwrap_or(ChangeOutcome::Stale))
+        let outcome = outcomes.first().copied().unwrap_or(ChangeOutcome::Stale);
+        crate::count_end(status, kind, outcome);
+        Ok(outcome)
     }
 
     async fn heartbeat(&self, worker: WorkerId, runs: Vec<RunId>) -> Result<HeartbeatResponse, Error> {

@@ -4,6 +4,7 @@ use tidemill_core::access::{Role, Token};
 use tidemill_core::agent::NewAgent;
 use tidemill_core::graph::record::TaskEnd;
 use tidemill_core::job::StatusCode as C;
+use tidemill_core::project_set::ProjectSet;
 use tidemill_core::run::ChangeOutcome;
 use tidemill_engine::graph::{AgentIdentity, ForgetMode, TaskReport};
 use tidemill_store::RefusalCode;
@@ -274,7 +275,7 @@ async fn token(fixture: &GraphFixture, project: Option<&str>) -> Uuid {
         token_id: Uuid::new_v4(),
         name: "site".to_owned(),
         role: Role::Agent,
-        project_id: project.map(str::to_owned),
+        projects: ProjectSet::of(project),
         created_at: fixture.now(),
         created_by: "ann".to_owned(),
         expires_at: Some(fixture.now() + chrono::TimeDelta::hours(1)),
@@ -317,7 +318,7 @@ pub(crate) async fn agent_registers_with_new_token_once_the_old_one_is_invalid(k
     let bank = token(&fixture, Some("bank")).await;
     let strangers = [
         NewAgent { secret_hash: "8".repeat(64), next_secret_hash: "9".repeat(64), ..next.clone() },
-        NewAgent { token_id: Some(bank), project_id: Some("bank".to_owned()), ..next.clone() },
+        NewAgent { token_id: Some(bank), projects: ProjectSet::of(Some("bank")), ..next.clone() },
     ];
     for stranger in strangers {
         let refused = fixture.graphs.register(stranger).await.expect_err("it is not theirs");
@@ -383,9 +384,9 @@ pub(crate) async fn agent_token_is_bound_to_one_agent(kind: Kind) {
     assert_eq!(refused.refusal_code(), Some(RefusalCode::WrongHolder));
 }
 
-pub(crate) async fn project_agent_gets_only_jobs_of_its_project(kind: Kind) {
+pub(crate) async fn project_agent_gets_only_jobs_of_its_projects(kind: Kind) {
     let mut fixture = GraphFixture::open(kind).await;
-    let bound = NewAgent { project_id: Some("bank".to_owned()), ..new_agent("bank", 8) };
+    let bound = NewAgent { projects: ProjectSet::only(["bank", "mint"]), ..new_agent("bank", 8) };
     let mut agent = fixture.agent_with(bound).await;
     let shop = fixture.submit(&one("")).await;
     let mut bank = ask(&one(""));

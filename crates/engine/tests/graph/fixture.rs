@@ -7,6 +7,7 @@ use chrono::TimeDelta;
 use tidemill_core::agent::NewAgent;
 use tidemill_core::graph::record::{JobRecord, Order};
 use tidemill_core::job::StatusCode;
+use tidemill_core::project_set::ProjectSet;
 use tidemill_core::run::{ChangeOutcome, Run};
 use tidemill_core::task::{Output, Stage, TaskKind, TaskResult, cancel_id};
 use tidemill_core::{RunId, Timestamp};
@@ -141,7 +142,7 @@ pub(crate) fn new_agent(name: &str, capacity: i32) -> NewAgent {
         labels: Vec::new(),
         capacity,
         version: "0.1.0".to_owned(),
-        project_id: None,
+        projects: ProjectSet::All,
         token_id: None,
         boot_id: Uuid::new_v4(),
         secret_hash: "0".repeat(64),

@@ -76,6 +76,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, LENGTH)
 }
 
+#[expect(clippy::unused_async, reason = "the test awaits every case")]
 pub(crate) async fn random_sequences_end_every_job_and_run_none_twice(kind: Kind) {
     let handle = tokio::runtime::Handle::current();
     tokio::task::block_in_place(|| {

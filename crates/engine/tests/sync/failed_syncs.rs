@@ -117,7 +117,7 @@ pub(crate) async fn records_of_a_failed_sync_are_consolidated_by_the_next(kind: 
     let roles = fixture.roles();
     fixture.sync(false).await;
     roles.stop().await;
-    fixture.supplier.handle.change(&Change::random(ChangeKind::Payload, 700, 6)).expect("stones change");
+    fixture.supplier.handle.change(&Change::random(ChangeKind::Payload, 700, 6)).expect("records change");
     let broken = with_one_failed(&fixture, false).await;
     assert_eq!(broken.run_type, tidemill_core::feed::RunType::Incremental);
     let roles = fixture.roles();

@@ -85,7 +85,11 @@ pub(crate) async fn single_unreadable_body_is_retried(kind: Kind) {
         fixture.check_equal().await;
         assert_eq!(fixture.rows("active").await.len(), expected, "{with:?}");
         let seed = u64::try_from(turn).unwrap_or_default();
-        fixture.supplier.handle.change(&Change::random(ChangeKind::Vanish, 10, seed)).expect("stones vanish");
+        fixture
+            .supplier
+            .handle
+            .change(&Change::random(ChangeKind::Vanish, 10, seed))
+            .expect("records vanish");
         expected -= 10;
     }
 }
@@ -122,8 +126,8 @@ pub(crate) async fn count_ahead_of_its_list_is_repeated(kind: Kind) {
     fixture.check_equal().await;
 }
 
-/// The counted stone appears in the list while the count is repeated.
-pub(crate) async fn stone_added_during_a_recount_is_stored(kind: Kind) {
+/// The counted record appears in the list while the count is repeated.
+pub(crate) async fn record_added_during_a_recount_is_stored(kind: Kind) {
     let fixture = SyncFixture::open(kind, 200).await;
     let sync = planned(&fixture, false).await;
     fixture.supplier.handle.behave(|behaviour| behaviour.hidden = vec![199]);

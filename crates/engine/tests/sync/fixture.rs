@@ -12,14 +12,14 @@ use tidemill_testkit::interface::Kind;
 use tidemill_testkit::sync_fixture::{FEED, SyncFixture, quick};
 use tokio::sync::watch;
 
-/// Returns settings under which a thousand stones make several partitions.
+/// Returns settings under which a thousand records make several partitions.
 pub(crate) fn many() -> SyncSettings {
     SyncSettings { unlimited: true, partition_target: 150, partition_min: 50, ..quick() }
 }
 
 /// Opens a fixture whose feed is read in several partitions.
-pub(crate) async fn open(kind: Kind, stones: u32) -> SyncFixture {
-    SyncFixture::with(kind, Config { stones, ..SyncFixture::config() }, many()).await
+pub(crate) async fn open(kind: Kind, records: u32) -> SyncFixture {
+    SyncFixture::with(kind, Config { stones: records, ..SyncFixture::config() }, many()).await
 }
 
 fn identity(role: &str) -> Identity {

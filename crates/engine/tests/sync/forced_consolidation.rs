@@ -53,7 +53,10 @@ pub(crate) async fn forced_consolidation_keeps_the_watermark(kind: Kind) {
     let expected = fixture.expected();
     let rows = fixture.rows("active").await;
     assert!(rows.len() > 500 && rows.len() < 1_500, "{}", rows.len());
-    assert!(rows.iter().all(|(stone, row)| expected.get(stone) == Some(row)), "the table equals the source");
+    assert!(
+        rows.iter().all(|(record, row)| expected.get(record) == Some(row)),
+        "the table equals the source"
+    );
 
     fixture.syncs.retry_sync(&id, false, None, "ann").await.expect("the rest is tried again");
     plan(&fixture).await;
@@ -80,10 +83,7 @@ pub(crate) async fn forced_advance_leaves_gaps_that_the_next_sync_covers(kind: K
     assert!(fixture.rows("active").await.len() < 1_500);
     let gaps = fixture.base.store.gaps(Some(FEED.to_owned()), false).await.expect("gaps are read");
     assert_eq!(gaps.len(), 1, "{gaps:?}");
-    assert_eq!(
-        (gaps[0].prices, gaps[0].updated_from, gaps[0].left_by),
-        (broken[0].prices, None, sync.run_id)
-    );
+    assert_eq!((gaps[0].range, gaps[0].updated_from, gaps[0].left_by), (broken[0].range, None, sync.run_id));
     assert!(gaps[0].reason.contains("none has an id"), "{}", gaps[0].reason);
 
     // The next sync fails where it should cover the gap: the gap stays open, and the watermark unchanged.

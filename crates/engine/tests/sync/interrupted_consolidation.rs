@@ -11,12 +11,12 @@ use tidemill_testkit::sync_fixture::{FEED, Roles, SyncFixture};
 
 use crate::fixture::{many, number, partitions, planned, reload, run, seed_status, until, work};
 
-/// Number of stones, enough for several batches.
-const STONES: u32 = 2_000;
+/// Number of records, enough for several batches.
+const RECORDS: u32 = 2_000;
 
 async fn open(kind: Kind) -> SyncFixture {
     let settings = SyncSettings { batch: 20, upsert: 20, ..many() };
-    SyncFixture::with(kind, Config { stones: STONES, ..SyncFixture::config() }, settings).await
+    SyncFixture::with(kind, Config { stones: RECORDS, ..SyncFixture::config() }, settings).await
 }
 
 /// Replaces the rules by one that doubles every price.
@@ -40,7 +40,7 @@ async fn double(fixture: &SyncFixture) {
     fixture.syncs.apply_rules(FEED, |_| {}).await.expect("the rules are applied");
 }
 
-/// Checks that every active stone equals the source, at twice its price.
+/// Checks that every active record equals the source, at twice its price.
 async fn check_doubled(fixture: &SyncFixture) {
     let rows = fixture.rows("active").await;
     let expected = fixture.expected();
@@ -50,11 +50,11 @@ async fn check_doubled(fixture: &SyncFixture) {
             .get(*id)
             .is_none_or(|truth| (truth.feed_price * 2, &truth.sha256) != (row.retail_price, &row.sha256))
     });
-    assert_eq!(wrong.count(), 0, "stones are not at the price that was applied");
+    assert_eq!(wrong.count(), 0, "records are not at the price that was applied");
     assert_eq!(number(fixture, "SELECT count(DISTINCT rules_version) FROM diamonds").await, 1);
 }
 
-/// Returns the number of stones that a sync has processed so far.
+/// Returns the number of records that a sync has processed so far.
 async fn looked_at(fixture: &SyncFixture, sync: &Sync) -> i64 {
     partitions(fixture, sync).await.iter().map(|partition| partition.consolidated).sum()
 }
@@ -69,23 +69,23 @@ async fn interrupted(fixture: &SyncFixture, full: bool) -> Sync {
     roles.stop().await;
     let sync = reload(fixture, &sync).await;
     assert_eq!(sync.state, SyncState::Consolidating, "it was too quick");
-    assert!(looked_at(fixture, &sync).await < i64::from(STONES));
+    assert!(looked_at(fixture, &sync).await < i64::from(RECORDS));
     sync
 }
 
-/// Rules applied between two batches hold for every stone: those priced before, those priced after, and new ones.
+/// Rules applied between two batches hold for every record: those priced before, those priced after, and new ones.
 pub(crate) async fn rules_applied_between_batches_hold(kind: Kind) {
     let fixture = open(kind).await;
     let returned = fixture
         .supplier
         .handle
         .change(&Change::random(ChangeKind::Sell, 300, 1))
-        .expect("stones are sold")
+        .expect("records are sold")
         .ids;
     let roles = fixture.roles();
     fixture.sync(false).await;
     roles.stop().await;
-    fixture.supplier.handle.change(&Change::of_ids(ChangeKind::Return, returned)).expect("stones return");
+    fixture.supplier.handle.change(&Change::of_ids(ChangeKind::Return, returned)).expect("records return");
     fixture.supplier.handle.change(&Change::random(ChangeKind::Price, 1_500, 2)).expect("prices change");
     let sync = interrupted(&fixture, true).await;
     double(&fixture).await;
@@ -95,7 +95,7 @@ pub(crate) async fn rules_applied_between_batches_hold(kind: Kind) {
     roles.stop().await;
     check_doubled(&fixture).await;
     let done = reload(&fixture, &sync).await;
-    assert_eq!(done.consolidation_processed, i64::from(STONES), "no record is counted twice");
+    assert_eq!(done.consolidation_processed, i64::from(RECORDS), "no record is counted twice");
 }
 
 /// A cancel while batches are written: nothing more is written. The seeds' query has no word for it, but `state` shows
@@ -113,7 +113,7 @@ pub(crate) async fn cancel_during_consolidation_stops_it(kind: Kind) {
     until("the consolidator let go", || async { number(&fixture, orders).await == 0 }).await;
     let rows = "SELECT count(*) FROM diamonds";
     let there = number(&fixture, rows).await;
-    assert!(there < i64::from(STONES), "it went on: {there} stones are in the table");
+    assert!(there < i64::from(RECORDS), "it went on: {there} records are in the table");
     roles.stop().await;
     assert_eq!(number(&fixture, rows).await, there, "the row count does not change");
     let cancelled = reload(&fixture, &sync).await;

@@ -1,4 +1,4 @@
-//! Irregular lists: stones listed twice, ids with spaces, records without an id, and records that are never listed.
+//! Irregular lists: records listed twice, ids with spaces, records without an id, and records that are never listed.
 
 use tidemill_core::records::Stage;
 use tidemill_core::run::RunState;
@@ -9,8 +9,8 @@ use tidemill_testkit::sync_fixture::{FEED, SyncFixture};
 
 use crate::fixture::{consolidate, failed, partitions, planned, reload, run, work};
 
-/// Stones of every list here. A page has 30.
-const STONES: u32 = 200;
+/// Records of every list here. A page has 30.
+const RECORDS: u32 = 200;
 
 /// Returns the warnings among the events of a run.
 async fn warnings(fixture: &SyncFixture, run: &str) -> Vec<String> {
@@ -22,7 +22,7 @@ async fn warnings(fixture: &SyncFixture, run: &str) -> Vec<String> {
 
 /// Opens a fixture whose only partition is read from such a list, and consolidated if possible; returns its sync.
 async fn read(kind: Kind, odd: impl FnOnce(&mut Behaviour)) -> (SyncFixture, tidemill_core::records::Sync) {
-    let fixture = SyncFixture::open(kind, STONES).await;
+    let fixture = SyncFixture::open(kind, RECORDS).await;
     fixture.supplier.handle.behave(odd);
     let sync = planned(&fixture, false).await;
     assert_eq!(sync.expected_workers, 1, "{sync:?}");
@@ -33,7 +33,7 @@ async fn read(kind: Kind, odd: impl FnOnce(&mut Behaviour)) -> (SyncFixture, tid
 }
 
 /// Within a page, across a page border, far apart, and at the end.
-pub(crate) async fn stone_listed_twice_is_read_once_with_a_warning(kind: Kind) {
+pub(crate) async fn record_listed_twice_is_read_once_with_a_warning(kind: Kind) {
     let double = |at, of| DuplicateListing { at, of };
     for doubles in [
         vec![double(11, 10)],
@@ -59,13 +59,13 @@ pub(crate) async fn stone_listed_twice_is_read_once_with_a_warning(kind: Kind) {
     }
 }
 
-/// Two ids that differ in a space are two stones, and a lookup sends them unchanged.
+/// Two ids that differ in a space are two records, and a lookup sends them unchanged.
 pub(crate) async fn ids_with_spaces_are_accepted(kind: Kind) {
     let (fixture, sync) = read(kind, |behaviour| behaviour.spaced_ids = true).await;
     assert_eq!(sync.state, SyncState::Completed, "{:?}", failed(&fixture, &sync).await);
-    assert_eq!(fixture.rows("active").await.len(), STONES as usize);
+    assert_eq!(fixture.rows("active").await.len(), RECORDS as usize);
     fixture.check_equal().await;
-    fixture.supplier.handle.change(&Change::random(ChangeKind::Vanish, 12, 5)).expect("stones vanish");
+    fixture.supplier.handle.change(&Change::random(ChangeKind::Vanish, 12, 5)).expect("records vanish");
     let sync = planned(&fixture, true).await;
     work(&fixture).await;
     consolidate(&fixture).await;
@@ -96,7 +96,7 @@ pub(crate) async fn records_without_id_are_rejected_and_counted(kind: Kind) {
             assert!(reject.payload.contains("\"price\""), "{}", reject.payload);
         }
         let (found, expected) = (fixture.rows("active").await, fixture.expected());
-        assert_eq!(found.len(), STONES as usize - count, "{nameless:?}");
+        assert_eq!(found.len(), RECORDS as usize - count, "{nameless:?}");
         assert!(found.iter().all(|(id, row)| expected.get(id) == Some(row)), "{nameless:?}");
         let message = warnings(&fixture, sync.ops_run_id.as_str()).await;
         let words = format!("{count} of 200 records have no id");

@@ -11,9 +11,9 @@ use crate::fixture::{consolidate, number, planned, reload, work};
 /// Minimum length of each record in bytes.
 const RECORD: usize = 240_000;
 
-/// Records how many stones each batch of a consolidation has.
+/// Logs how many records each batch of a consolidation has.
 async fn log_batches(fixture: &SyncFixture) {
-    let table = "CREATE TABLE batch_log (stones bigint NOT NULL)";
+    let table = "CREATE TABLE batch_log (records bigint NOT NULL)";
     fixture.base.plain.script(table).await.expect("the table is made");
     let trigger = match fixture.base.kind {
         Kind::Sqlite => {
@@ -38,10 +38,10 @@ pub(crate) async fn batch_of_large_records_is_limited_by_bytes(kind: Kind) {
     log_batches(&fixture).await;
     assert_eq!(consolidate(&fixture).await, 1);
     assert_eq!(reload(&fixture, &sync).await.consolidation_processed, 120);
-    assert_eq!(number(&fixture, "SELECT CAST(sum(stones) AS bigint) FROM batch_log").await, 120);
-    let most = number(&fixture, "SELECT CAST(max(stones) AS bigint) FROM batch_log").await;
+    assert_eq!(number(&fixture, "SELECT CAST(sum(records) AS bigint) FROM batch_log").await, 120);
+    let most = number(&fixture, "SELECT CAST(max(records) AS bigint) FROM batch_log").await;
     let bytes = usize::try_from(most).unwrap_or(usize::MAX) * RECORD;
-    assert!(bytes <= READ_BYTES_MAX, "a batch has {most} stones, {bytes} bytes");
+    assert!(bytes <= READ_BYTES_MAX, "a batch has {most} records, {bytes} bytes");
     fixture.check_equal().await;
 
     // Repricing reads the same records with the same limit.
@@ -66,15 +66,15 @@ pub(crate) async fn open_records_are_read_up_to_a_byte_limit(kind: Kind) {
     for (bytes_max, most) in
         [(usize::MAX, 40), (READ_BYTES_MAX, READ_BYTES_MAX / RECORD), (1_000_000, 4), (1, 1)]
     {
-        let stones = ids.clone();
+        let records = ids.clone();
         let read = fixture.base.store.write(move |mut tx| {
-            Box::pin(async move { tx.open_stones(FEED, stones, built, bytes_max).await })
+            Box::pin(async move { tx.open_records(FEED, records, built, bytes_max).await })
         });
         let open = read.await.expect("the records are read");
         assert!((1..=most).contains(&open.read.len()), "{} records for {bytes_max}", open.read.len());
         assert!(open.bytes <= bytes_max || open.read.len() == 1, "{} bytes for {bytes_max}", open.bytes);
         let mut all: Vec<String> =
-            open.read.into_iter().map(|stone| stone.stone_id).chain(open.left).collect();
+            open.read.into_iter().map(|record| record.record_id).chain(open.left).collect();
         all.sort();
         assert_eq!(all, ids, "for {bytes_max}");
     }

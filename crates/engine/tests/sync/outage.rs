@@ -25,7 +25,7 @@ async fn deliveries(fixture: &SyncFixture, queue: &str) -> i64 {
     number(fixture, &text).await
 }
 
-/// One feed is down while its consolidator looks up vanished stones: the same consolidator completes another feed,
+/// One feed is down while its consolidator looks up vanished records: the same consolidator completes another feed,
 /// reports its wait, shuts down when requested, and no delivery is counted.
 pub(crate) async fn outage_during_lookup_delays_no_other_feed(kind: Kind) {
     let fixture = open(kind, 600).await;
@@ -35,7 +35,7 @@ pub(crate) async fn outage_during_lookup_delays_no_other_feed(kind: Kind) {
     let roles = fixture.roles();
     fixture.sync(false).await;
     roles.stop().await;
-    fixture.supplier.handle.change(&Change::random(ChangeKind::Vanish, 20, 3)).expect("stones vanish");
+    fixture.supplier.handle.change(&Change::random(ChangeKind::Vanish, 20, 3)).expect("records vanish");
     let sync = planned(&fixture, true).await;
     work(&fixture).await;
     fixture.supplier.handle.behave(|behaviour| behaviour.outage = Outage::Closed);
@@ -66,7 +66,7 @@ pub(crate) async fn consolidator_waiting_for_a_feed_shuts_down(kind: Kind) {
     let roles = fixture.roles();
     fixture.sync(false).await;
     roles.stop().await;
-    fixture.supplier.handle.change(&Change::random(ChangeKind::Vanish, 20, 3)).expect("stones vanish");
+    fixture.supplier.handle.change(&Change::random(ChangeKind::Vanish, 20, 3)).expect("records vanish");
     let sync = planned(&fixture, true).await;
     work(&fixture).await;
     let before = fixture.supplier.handle.stats().requests;
@@ -86,7 +86,7 @@ pub(crate) async fn probe_of_an_ended_process_passes_to_the_next(kind: Kind) {
     let roles = fixture.roles();
     fixture.sync(false).await;
     roles.stop().await;
-    fixture.supplier.handle.change(&Change::random(ChangeKind::Vanish, 20, 3)).expect("stones vanish");
+    fixture.supplier.handle.change(&Change::random(ChangeKind::Vanish, 20, 3)).expect("records vanish");
     let sync = planned(&fixture, true).await;
     work(&fixture).await;
     fixture.supplier.handle.behave(|behaviour| behaviour.outage = Outage::Closed);

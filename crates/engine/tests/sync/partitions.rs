@@ -1,4 +1,4 @@
-//! Partitions: every stone belongs to exactly one, for any prices.
+//! Partitions: every record belongs to exactly one, for any prices.
 
 use std::collections::BTreeMap;
 
@@ -17,34 +17,34 @@ use crate::fixture::{
 /// Checks that the ranges are valid, do not overlap, and cover all prices.
 async fn check_ranges(fixture: &SyncFixture, sync: &Sync) -> Vec<Partition> {
     let all = partitions(fixture, sync).await;
-    assert_eq!(all[0].prices.from, 0);
+    assert_eq!(all[0].range.from, 0);
     for pair in all.windows(2) {
-        assert!(pair[0].prices.from < pair[0].prices.to, "{pair:?}");
-        assert_eq!(pair[0].prices.to, pair[1].prices.from, "{pair:?}");
+        assert!(pair[0].range.from < pair[0].range.to, "{pair:?}");
+        assert_eq!(pair[0].range.to, pair[1].range.from, "{pair:?}");
     }
     let dearest =
-        fixture.supplier.handle.truth().iter().map(|stone| i64::from(stone.price)).max().unwrap_or(0);
-    assert!(all.last().is_some_and(|last| last.prices.to > dearest));
+        fixture.supplier.handle.truth().iter().map(|record| i64::from(record.price)).max().unwrap_or(0);
+    assert!(all.last().is_some_and(|last| last.range.to > dearest));
     all
 }
 
-/// Checks that every stone was read in exactly one partition, and that the table equals the source.
+/// Checks that every record was read in exactly one partition, and that the table equals the source.
 async fn check_once(fixture: &SyncFixture, sync: &Sync) {
     assert_eq!(reload(fixture, sync).await.state, SyncState::Completed);
     let ids = match fixture.base.kind {
-        Kind::Sqlite => "SELECT s.value || ' ' || p.partition_id FROM pages p, json_each(p.stone_ids) s",
+        Kind::Sqlite => "SELECT s.value || ' ' || p.partition_id FROM pages p, json_each(p.record_ids) s",
         Kind::Postgres | Kind::Pgbouncer | Kind::Sql => {
             "SELECT s.id || ' ' || p.partition_id \
-             FROM ops.pages p, LATERAL unnest(coalesce(p.stone_ids, p.stone_uuids::text[])) s (id)"
+             FROM ops.pages p, LATERAL unnest(coalesce(p.record_ids, p.record_uuids::text[])) s (id)"
         }
     };
     let mut seen: BTreeMap<String, String> = BTreeMap::new();
     for line in fixture.base.plain.texts(ids).await.expect("the ledger is read") {
-        let (stone, partition) = line.split_once(' ').expect("a stone and a partition");
-        let other = seen.insert(stone.to_owned(), partition.to_owned());
+        let (record, partition) = line.split_once(' ').expect("a record and a partition");
+        let other = seen.insert(record.to_owned(), partition.to_owned());
         assert!(
             other.as_deref().is_none_or(|other| other == partition),
-            "{stone}: {other:?} and {partition}"
+            "{record}: {other:?} and {partition}"
         );
     }
     assert_eq!(seen.len(), fixture.expected().len());
@@ -61,8 +61,8 @@ async fn completed_sync(kind: Kind, config: Config) -> (SyncFixture, Sync) {
     (fixture, sync)
 }
 
-/// Skewed prices, prices with every cent, and all stones at one price.
-pub(crate) async fn every_stone_belongs_to_exactly_one_partition(kind: Kind) {
+/// Skewed prices, prices with every cent, and all records at one price.
+pub(crate) async fn every_record_belongs_to_exactly_one_partition(kind: Kind) {
     for distribution in Distribution::ALL {
         let config = Config { stones: 1_200, distribution, ..SyncFixture::config() };
         let (_, sync) = Box::pin(completed_sync(kind, config)).await;
@@ -87,14 +87,15 @@ pub(crate) async fn prices_on_a_partition_boundary_are_read_once(kind: Kind) {
     let sync = planned(&fixture, true).await;
     let bounds: Vec<u32> = partitions(&fixture, &sync).await[1..]
         .iter()
-        .filter_map(|part| u32::try_from(part.prices.from).ok())
+        .filter_map(|part| u32::try_from(part.range.from).ok())
         .collect();
     assert!(bounds.len() > 2, "{bounds:?}");
-    let mut stones = fixture.expected().into_keys();
+    let mut records = fixture.expected().into_keys();
     for bound in bounds {
         for price in [bound - 1, bound, bound + 1, bound + 99] {
-            let stone = stones.next().expect("there are enough");
-            let order = Change { price_cents: Some(price), ..Change::of_ids(ChangeKind::Price, vec![stone]) };
+            let record = records.next().expect("there are enough");
+            let order =
+                Change { price_cents: Some(price), ..Change::of_ids(ChangeKind::Price, vec![record]) };
             fixture.supplier.handle.change(&order).expect("the price changes");
         }
     }
@@ -103,7 +104,7 @@ pub(crate) async fn prices_on_a_partition_boundary_are_read_once(kind: Kind) {
     check_once(&fixture, &sync).await;
 }
 
-/// Many stones within one dollar, which the feed's filter cannot separate.
+/// Many records within one dollar, which the feed's filter cannot separate.
 pub(crate) async fn prices_with_cents_are_read_once(kind: Kind) {
     let config = Config {
         stones: 500,
@@ -112,26 +113,26 @@ pub(crate) async fn prices_with_cents_are_read_once(kind: Kind) {
         ..SyncFixture::config()
     };
     let fixture = SyncFixture::with(kind, config, many()).await;
-    let stones: Vec<String> = fixture.expected().into_keys().collect();
-    for (number, stone) in stones.into_iter().enumerate() {
+    let records: Vec<String> = fixture.expected().into_keys().collect();
+    for (number, record) in records.into_iter().enumerate() {
         let price = 10_000 + u32::try_from(number % 150).unwrap_or(0);
-        let order = Change { price_cents: Some(price), ..Change::of_ids(ChangeKind::Price, vec![stone]) };
+        let order = Change { price_cents: Some(price), ..Change::of_ids(ChangeKind::Price, vec![record]) };
         fixture.supplier.handle.change(&order).expect("the price changes");
     }
     let sync = planned(&fixture, true).await;
     let all = check_ranges(&fixture, &sync).await;
-    assert!(all.iter().all(|part| part.prices.from % 100 == 0), "a boundary within a dollar: {all:?}");
+    assert!(all.iter().all(|part| part.range.from % 100 == 0), "a boundary within a dollar: {all:?}");
     work(&fixture).await;
     consolidate(&fixture).await;
     check_once(&fixture, &sync).await;
 }
 
-pub(crate) async fn feed_with_one_stone_completes(kind: Kind) {
+pub(crate) async fn feed_with_one_record_completes(kind: Kind) {
     let (_, sync) = Box::pin(completed_sync(kind, Config { stones: 1, ..SyncFixture::config() })).await;
     assert_eq!((sync.expected_workers, sync.predicted), (1, 1));
 }
 
-/// A feed without stones, and later one without changes: one empty partition completes the sync.
+/// A feed without records, and later one without changes: one empty partition completes the sync.
 pub(crate) async fn empty_feed_completes_after_one_empty_page(kind: Kind) {
     let fixture = SyncFixture::with(kind, Config { stones: 0, ..SyncFixture::config() }, many()).await;
     let sync = planned(&fixture, false).await;
@@ -145,7 +146,7 @@ pub(crate) async fn empty_feed_completes_after_one_empty_page(kind: Kind) {
     let live = "SELECT count(*) FROM {ops}.messages WHERE state = 'live'";
     assert_eq!(number(&fixture, live).await, 0);
 
-    fixture.supplier.handle.change(&Change::random(ChangeKind::Add, 7, 1)).expect("stones are added");
+    fixture.supplier.handle.change(&Change::random(ChangeKind::Add, 7, 1)).expect("records are added");
     let roles = fixture.roles();
     fixture.sync(false).await;
     fixture.check_equal().await;
@@ -178,15 +179,15 @@ pub(crate) async fn large_skewed_feed_is_partitioned_evenly(kind: Kind) {
     let all = partitions(&fixture, &sync).await;
     assert!(all.len() >= 20, "{} partitions", all.len());
     let mut sizes = vec![0_usize; all.len()];
-    for stone in fixture.supplier.handle.truth() {
-        let price = i64::from(stone.price);
-        let fits: Vec<usize> = (0..all.len()).filter(|&index| all[index].prices.contains(price)).collect();
+    for record in fixture.supplier.handle.truth() {
+        let price = i64::from(record.price);
+        let fits: Vec<usize> = (0..all.len()).filter(|&index| all[index].range.contains(price)).collect();
         assert_eq!(fits.len(), 1, "{price} is in {} partitions", fits.len());
         sizes[fits[0]] += 1;
     }
     let mean = 100_000 / all.len();
     for (part, size) in all.iter().zip(&sizes) {
-        let is_one_step = part.prices.to - part.prices.from <= sync.granularity;
-        assert!(size * 10 <= mean * 13 || is_one_step, "{size} stones in {part:?}, and {mean} on average");
+        let is_one_step = part.range.to - part.range.from <= sync.granularity;
+        assert!(size * 10 <= mean * 13 || is_one_step, "{size} records in {part:?}, and {mean} on average");
     }
 }

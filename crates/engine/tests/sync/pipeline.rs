@@ -7,7 +7,7 @@ use tidemill_supplier::{Change, ChangeKind, Config};
 use tidemill_testkit::interface::{Fixture, Kind};
 use tidemill_testkit::sync_fixture::{SyncFixture, quick};
 
-/// A full sync stores everything, an incremental one the changes, and another full one marks vanished stones.
+/// A full sync stores everything, an incremental one the changes, and another full one marks vanished records.
 pub(crate) async fn full_and_incremental_syncs_update_and_delete(kind: Kind) {
     let fixture = SyncFixture::open(kind, 3_000).await;
     let roles = fixture.roles();
@@ -22,12 +22,13 @@ pub(crate) async fn full_and_incremental_syncs_update_and_delete(kind: Kind) {
     assert_eq!(second.run_type, RunType::Incremental);
     // The changes, and those shortly before the first sync, which are read again.
     let since = second.updated_from.expect("an incremental sync has a beginning");
-    let read = fixture.supplier.handle.truth().into_iter().filter(|stone| stone.updated_at >= since).count();
+    let read =
+        fixture.supplier.handle.truth().into_iter().filter(|record| record.updated_at >= since).count();
     assert_eq!(usize::try_from(second.consolidation_processed).unwrap_or(0), read, "{second:?}");
     assert!(changed.ids.len() == 120 && (120..1_000).contains(&read), "{read}");
     fixture.check_equal().await;
 
-    fixture.supplier.handle.change(&Change::random(ChangeKind::Vanish, 50, 2)).expect("stones vanish");
+    fixture.supplier.handle.change(&Change::random(ChangeKind::Vanish, 50, 2)).expect("records vanish");
     let third = fixture.sync(true).await;
     assert_eq!((third.run_type, third.deleted), (RunType::Full, 50));
     fixture.check_equal().await;

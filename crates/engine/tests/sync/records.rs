@@ -16,11 +16,12 @@ async fn rejects(fixture: &SyncFixture) -> Vec<Reject> {
     fixture.base.store.rejects(Some(FEED.to_owned()), 1_000).await.expect("the rejected rows are listed")
 }
 
-/// Checks that the table equals the source except for exactly the rejected stones; returns these.
+/// Checks that the table equals the source except for exactly the rejected records; returns these.
 async fn equal_but_for_rejects(fixture: &SyncFixture) -> BTreeSet<String> {
-    let listed: BTreeSet<String> = rejects(fixture).await.into_iter().map(|reject| reject.stone_id).collect();
+    let listed: BTreeSet<String> =
+        rejects(fixture).await.into_iter().map(|reject| reject.record_id).collect();
     let (mut expected, found) = (fixture.expected(), fixture.rows("active").await);
-    expected.retain(|stone, _| !listed.contains(stone));
+    expected.retain(|record, _| !listed.contains(record));
     assert_eq!(expected.len(), found.len(), "{listed:?}");
     assert!(expected == found, "some row is not the source's");
     listed
@@ -31,10 +32,10 @@ pub(crate) async fn changed_media_with_equal_price_is_updated(kind: Kind) {
     let roles = fixture.roles();
     fixture.sync(false).await;
     let before = fixture.rows("active").await;
-    let media = |stone: &str| {
+    let media = |record: &str| {
         format!(
             "SELECT coalesce(image_url, '') || ' ' || coalesce(video_url, '') FROM diamonds \
-             WHERE supplier_stone_id = '{stone}'"
+             WHERE supplier_stone_id = '{record}'"
         )
     };
     let changed =
@@ -44,10 +45,10 @@ pub(crate) async fn changed_media_with_equal_price_is_updated(kind: Kind) {
     roles.stop().await;
     fixture.check_equal().await;
     let after = fixture.rows("active").await;
-    for (stone, row) in &after {
-        let was = &before[stone];
-        assert_eq!((row.feed_price, row.retail_price), (was.feed_price, was.retail_price), "{stone}");
-        assert_eq!(row.sha256 != was.sha256, changed.contains(stone), "{stone}");
+    for (record, row) in &after {
+        let was = &before[record];
+        assert_eq!((row.feed_price, row.retail_price), (was.feed_price, was.retail_price), "{record}");
+        assert_eq!(row.sha256 != was.sha256, changed.contains(record), "{record}");
     }
     let new = fixture.base.plain.texts(&media(&changed[0])).await.expect("the row is read");
     assert_ne!(old, new, "the pictures or the films are others now");
@@ -66,9 +67,9 @@ async fn check_reject_and_fix(kind: Kind, config: Config, stage: Stage, words: &
         assert!(reject.reason.contains(words), "{}", reject.reason);
         assert!(!reject.payload.is_empty() && !reject.payload.contains('\0'));
     }
-    let stones = equal_but_for_rejects(&fixture).await;
-    let order = Change::of_ids(ChangeKind::Repair, stones.into_iter().collect());
-    assert_eq!(fixture.supplier.handle.change(&order).expect("the stones are mended").ids.len(), 7);
+    let records = equal_but_for_rejects(&fixture).await;
+    let order = Change::of_ids(ChangeKind::Repair, records.into_iter().collect());
+    assert_eq!(fixture.supplier.handle.change(&order).expect("the records are mended").ids.len(), 7);
     fixture.sync(false).await;
     roles.stop().await;
     assert_eq!(rejects(&fixture).await, [], "what is in the table is not listed");
@@ -85,7 +86,7 @@ pub(crate) async fn record_with_nul_character_is_rejected_until_fixed(kind: Kind
     check_reject_and_fix(kind, config, Stage::Fetch, "NUL character").await;
 }
 
-/// A stone in the table is corrupted and then reverted to its old record.
+/// A stored record becomes unreadable and then reverts to its old payload.
 pub(crate) async fn reverted_record_is_removed_from_the_rejects(kind: Kind) {
     for what in [ChangeKind::Nul, ChangeKind::NoCertificate] {
         let fixture = open(kind, 900).await;
@@ -95,7 +96,8 @@ pub(crate) async fn reverted_record_is_removed_from_the_rejects(kind: Kind) {
         let spoiled =
             fixture.supplier.handle.change(&Change::random(what, 3, 4)).expect("they are spoiled").ids;
         let sync = fixture.sync(false).await;
-        let listed: Vec<String> = rejects(&fixture).await.into_iter().map(|reject| reject.stone_id).collect();
+        let listed: Vec<String> =
+            rejects(&fixture).await.into_iter().map(|reject| reject.record_id).collect();
         assert_eq!(BTreeSet::from_iter(listed), spoiled.iter().cloned().collect(), "{what:?}");
         assert_eq!(fixture.rows("active").await, before, "the last good record stays in the table");
         let times = number(&fixture, "SELECT count(*) FROM {ops}.rejected_rows WHERE times > 1").await;
@@ -122,15 +124,15 @@ async fn usual_rule(fixture: &SyncFixture) -> PricingRule {
     fixture.base.store.rules().await.expect("the rules are listed").remove(0)
 }
 
-/// Makes a table refuse a stone, like a user's own constraint.
-async fn refuse(fixture: &SyncFixture, table: &str, stone: &str) {
+/// Makes a table refuse a record, like a user's own constraint.
+async fn refuse(fixture: &SyncFixture, table: &str, record: &str) {
     let text = match fixture.base.kind {
         Kind::Sqlite => format!(
-            "CREATE TRIGGER house_rule BEFORE INSERT ON {table} WHEN NEW.supplier_stone_id = '{stone}' \
+            "CREATE TRIGGER house_rule BEFORE INSERT ON {table} WHEN NEW.supplier_stone_id = '{record}' \
              BEGIN SELECT RAISE(ABORT, 'house rule'); END"
         ),
         Kind::Postgres | Kind::Pgbouncer | Kind::Sql => {
-            format!("ALTER TABLE {table} ADD CONSTRAINT house_rule CHECK (supplier_stone_id <> '{stone}')")
+            format!("ALTER TABLE {table} ADD CONSTRAINT house_rule CHECK (supplier_stone_id <> '{record}')")
         }
     };
     fixture.base.plain.script(&text).await.expect("the rule is made");
@@ -151,15 +153,15 @@ async fn allow(fixture: &SyncFixture, table: &str) {
 pub(crate) async fn record_refused_by_the_database_is_rejected(kind: Kind) {
     for (table, stage) in [("raw_diamonds_nivoda", Stage::Store), ("diamonds", Stage::Upsert)] {
         let fixture = open(kind, 900).await;
-        let stone = fixture.expected().keys().nth(333).cloned().expect("there are so many");
-        refuse(&fixture, table, &stone).await;
+        let record = fixture.expected().keys().nth(333).cloned().expect("there are so many");
+        refuse(&fixture, table, &record).await;
         let roles = fixture.roles();
         let sync = fixture.sync(false).await;
         let listed = rejects(&fixture).await;
         assert_eq!(listed.len(), 1, "{listed:?}");
-        assert_eq!((listed[0].stage, &listed[0].stone_id, listed[0].times), (stage, &stone, 1));
+        assert_eq!((listed[0].stage, &listed[0].record_id, listed[0].times), (stage, &record, 1));
         assert!(listed[0].reason.contains("house"), "{}", listed[0].reason);
-        assert_eq!(equal_but_for_rejects(&fixture).await, BTreeSet::from([stone]));
+        assert_eq!(equal_but_for_rejects(&fixture).await, BTreeSet::from([record]));
         assert_eq!(sync.consolidation_errors, i64::from(stage == Stage::Upsert), "{sync:?}");
         allow(&fixture, table).await;
         fixture.sync(true).await;
@@ -169,7 +171,7 @@ pub(crate) async fn record_refused_by_the_database_is_rejected(kind: Kind) {
     }
 }
 
-pub(crate) async fn stone_twice_in_one_page_is_stored_once(kind: Kind) {
+pub(crate) async fn record_twice_in_one_page_is_stored_once(kind: Kind) {
     let fixture = open(kind, 900).await;
     fixture.supplier.handle.behave(|behaviour| behaviour.duplicate_next = 1_000);
     let roles = fixture.roles();

@@ -27,8 +27,8 @@ async fn fired(fixture: &SyncFixture, schedule: &str) -> Sync {
     fixture.record(&runs[0]).await
 }
 
-/// A fired schedule makes a sync that completes, and the full schedule detects removed stones without human action.
-pub(crate) async fn full_schedule_detects_removed_stones(kind: Kind) {
+/// A fired schedule makes a sync that completes, and the full schedule detects removed records without human action.
+pub(crate) async fn full_schedule_detects_removed_records(kind: Kind) {
     let fixture = open(kind, 600).await;
     let feed = fixture.base.store.feed(FEED.to_owned()).await.expect("the feed is read").feed;
     let change = FeedChange {
@@ -44,7 +44,7 @@ pub(crate) async fn full_schedule_detects_removed_stones(kind: Kind) {
     assert_eq!(first.run_type, RunType::Full, "there is no watermark yet");
     fixture.check_equal().await;
 
-    fixture.supplier.handle.change(&Change::random(ChangeKind::Remove, 30, 1)).expect("stones are removed");
+    fixture.supplier.handle.change(&Change::random(ChangeKind::Remove, 30, 1)).expect("records are removed");
     let changes = fixture.sync(false).await;
     assert_eq!((changes.run_type, changes.deleted), (RunType::Incremental, 0));
     let all = fired(&fixture, &full_schedule_name(FEED)).await;

@@ -67,7 +67,7 @@ pub(crate) async fn hanging_lookup_leaves_consolidation_to_other_feeds(kind: Kin
     let roles = fixture.roles();
     fixture.sync(false).await;
     roles.stop().await;
-    fixture.supplier.handle.change(&Change::random(ChangeKind::Vanish, 20, 3)).expect("stones vanish");
+    fixture.supplier.handle.change(&Change::random(ChangeKind::Vanish, 20, 3)).expect("records vanish");
     let sync = planned(&fixture, true).await;
     work(&fixture).await;
     let before = fixture.supplier.handle.stats().requests;
@@ -104,12 +104,12 @@ pub(crate) async fn hanging_counts_leave_plans_to_other_feeds(kind: Kind) {
     roles.stop().await;
 }
 
-/// A supplier whose list of sold stones restarts with every page.
-pub(crate) async fn repeated_list_of_sold_stones_is_read_once(kind: Kind) {
+/// A supplier whose list of sold records restarts with every page.
+pub(crate) async fn repeated_list_of_sold_records_is_read_once(kind: Kind) {
     let fixture = open(kind, 600).await;
     let roles = fixture.roles();
     fixture.sync(false).await;
-    fixture.supplier.handle.change(&Change::random(ChangeKind::Sell, 60, 1)).expect("stones are sold");
+    fixture.supplier.handle.change(&Change::random(ChangeKind::Sell, 60, 1)).expect("records are sold");
     roles.stop().await;
     planned(&fixture, false).await;
     work(&fixture).await;
@@ -120,7 +120,7 @@ pub(crate) async fn repeated_list_of_sold_stones_is_read_once(kind: Kind) {
     let ended = fixture.settle(&run).await;
     assert_eq!(ended.status, RunState::Success, "{}", ended.metadata);
     let requests = fixture.supplier.handle.stats().requests - before;
-    assert!(requests <= 8, "{requests} requests for a list of 60 stones");
+    assert!(requests <= 8, "{requests} requests for a list of 60 records");
     let text = format!(
         "SELECT message FROM {{ops}}.run_events WHERE run_id = '{run}' AND message LIKE '%repeats its list%'"
     );
@@ -133,12 +133,12 @@ pub(crate) async fn repeated_list_of_sold_stones_is_read_once(kind: Kind) {
     fixture.check_equal().await;
 }
 
-pub(crate) async fn cancelled_sync_stops_reading_sold_stones(kind: Kind) {
+pub(crate) async fn cancelled_sync_stops_reading_sold_records(kind: Kind) {
     let fixture = open(kind, 3_000).await;
     let roles = fixture.roles();
     fixture.sync(false).await;
     roles.stop().await;
-    fixture.supplier.handle.change(&Change::random(ChangeKind::Sell, 2_000, 1)).expect("stones are sold");
+    fixture.supplier.handle.change(&Change::random(ChangeKind::Sell, 2_000, 1)).expect("records are sold");
     let sync = planned(&fixture, false).await;
     work(&fixture).await;
     let before = fixture.supplier.handle.stats().requests;
@@ -166,7 +166,7 @@ pub(crate) async fn full_sync_that_counts_nothing_raises_an_alert(kind: Kind) {
         .supplier
         .handle
         .change(&Change::random(ChangeKind::Vanish, 300, 3))
-        .expect("stones vanish")
+        .expect("records vanish")
         .ids;
     for _ in 0..2 {
         let full = fixture.sync(true).await;
@@ -174,9 +174,9 @@ pub(crate) async fn full_sync_that_counts_nothing_raises_an_alert(kind: Kind) {
         assert!(note.contains("300 of 300"), "{note}");
         let open = "SELECT count(*) FROM {ops}.alerts WHERE kind = 'delete_limit' AND resolved_at IS NULL";
         assert_eq!(number(&fixture, open).await, 1, "{:?}", alerts(&fixture).await);
-        assert_eq!(fixture.rows("active").await.len(), 300, "no stone is deleted");
+        assert_eq!(fixture.rows("active").await.len(), 300, "no record is deleted");
     }
-    fixture.supplier.handle.change(&Change::of_ids(ChangeKind::Return, all)).expect("stones return");
+    fixture.supplier.handle.change(&Change::of_ids(ChangeKind::Return, all)).expect("records return");
     fixture.sync(true).await;
     roles.stop().await;
     let open = "SELECT count(*) FROM {ops}.alerts WHERE kind = 'delete_limit' AND resolved_at IS NULL";

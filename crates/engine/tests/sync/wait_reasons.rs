@@ -106,7 +106,7 @@ pub(crate) async fn why_explains_every_wait_of_a_sync(kind: Kind) {
     let set_kind = |kind: &str| format!("UPDATE {{ops}}.feeds SET kind = '{kind}' WHERE feed = '{FEED}'");
     fixture.base.plain.execute(&set_kind("fax")).await.expect("a row is broken by plain SQL");
     roles.consolidator(&fixture.syncs);
-    let message = until_why(&fixture, &run, "stones are in the table").await;
+    let message = until_why(&fixture, &run, "records are in the table").await;
     assert!(message.contains("0 of 900"), "{message}");
     fixture.base.plain.execute(&set_kind("nivoda")).await.expect("and fixed");
     assert_eq!(fixture.settle(&run).await.status, RunState::Success);

@@ -14,20 +14,20 @@ use tokio::time::sleep;
 
 use crate::fixture::{Rng, Role, RoleSet, ended, fixture, planned, settings, slow, succeeded, until};
 
-/// Checks that every live stone is in the table with its current data, and that none is deleted. Stones removed after
+/// Checks that every live record is in the table with its current data, and that none is deleted. Records removed after
 /// they were read are found by the next full sync, because a source does not list them.
 async fn check_alive(fixture: &SyncFixture) {
     let (alive, rows) = (fixture.expected(), fixture.rows("active").await);
-    let wrong: Vec<_> = alive.iter().filter(|(stone, row)| rows.get(*stone) != Some(row)).take(3).collect();
+    let wrong: Vec<_> = alive.iter().filter(|(record, row)| rows.get(*record) != Some(row)).take(3).collect();
     assert!(wrong.is_empty(), "not in the table as they are: {wrong:?}");
     let deleted = fixture.rows("deleted").await;
-    let killed: Vec<_> = deleted.keys().filter(|stone| alive.contains_key(*stone)).take(3).collect();
+    let killed: Vec<_> = deleted.keys().filter(|record| alive.contains_key(*record)).take(3).collect();
     assert!(killed.is_empty(), "alive, and deleted: {killed:?}");
 }
 
-/// Prices and payloads change, stones are sold, return and appear with every page: after the sync and an incremental
+/// Prices and payloads change, records are sold, return and appear with every page: after the sync and an incremental
 /// one the table equals the source.
-pub(crate) async fn stones_sold_during_paging_are_handled(kind: Kind) {
+pub(crate) async fn records_sold_during_paging_are_handled(kind: Kind) {
     let (mut dice, fixture) = (Rng::seeded(), fixture(kind).await);
     let roles = RoleSet::full(&fixture.syncs);
     let first = fixture.queue(true).await;
@@ -48,12 +48,12 @@ pub(crate) async fn stones_sold_during_paging_are_handled(kind: Kind) {
         sold += succeeded(&fixture, &run).await.deleted;
         fixture.check_equal().await;
     }
-    assert!(sold > 0, "no stone was sold after it had been read");
+    assert!(sold > 0, "no record was sold after it had been read");
     roles.stop().await;
 }
 
-/// Also with stones that are removed without a trace, which only a full sync detects.
-pub(crate) async fn stones_changed_during_paging_are_handled(kind: Kind) {
+/// Also with records that are removed without a trace, which only a full sync detects.
+pub(crate) async fn records_changed_during_paging_are_handled(kind: Kind) {
     let (mut dice, fixture) = (Rng::seeded(), fixture(kind).await);
     let roles = RoleSet::full(&fixture.syncs);
     let first = fixture.queue(true).await;
@@ -93,16 +93,16 @@ async fn read_but_not_consolidated(
     (run, sync)
 }
 
-/// Three stones change after they were read: just before the end of the window, at it, and after it.
+/// Three records change after they were read: just before the end of the window, at it, and after it.
 pub(crate) async fn changes_around_the_window_end_arrive(kind: Kind) {
     let fixture = fixture(kind).await;
     let mut roles = RoleSet::of(&fixture.syncs, &[Role::Scheduler]);
     let (run, sync) = read_but_not_consolidated(&fixture, &mut roles).await;
-    let stones: Vec<String> = fixture.expected().into_keys().take(3).collect();
-    for (stone, secs) in stones.into_iter().zip([-1, 0, 1]) {
+    let records: Vec<String> = fixture.expected().into_keys().take(3).collect();
+    for (record, secs) in records.into_iter().zip([-1, 0, 1]) {
         let at = Some(sync.updated_to + TimeDelta::seconds(secs));
-        let change = Change { at, ..Change::of_ids(ChangeKind::Price, vec![stone]) };
-        fixture.supplier.handle.change(&change).expect("the stone changes");
+        let change = Change { at, ..Change::of_ids(ChangeKind::Price, vec![record]) };
+        fixture.supplier.handle.change(&change).expect("the record changes");
     }
     roles.start(Role::Consolidator);
     succeeded(&fixture, &run).await;
@@ -113,7 +113,7 @@ pub(crate) async fn changes_around_the_window_end_arrive(kind: Kind) {
     roles.stop().await;
 }
 
-/// A stone changes after the end of the window and before the sync completes. Nothing is read twice here, so only a
+/// A record changes after the end of the window and before the sync completes. Nothing is read twice here, so only a
 /// watermark at the end of the window includes it; a build that uses the time of completion fails here.
 pub(crate) async fn change_after_the_window_end_is_not_skipped(kind: Kind) {
     let settings = SyncSettings { overlap: Duration::ZERO, ..settings() };

@@ -152,7 +152,7 @@ async fn one(fixture: &SyncFixture, seed: u64) -> u32 {
         [ChangeKind::Price, ChangeKind::Media, ChangeKind::Vanish, ChangeKind::Return, ChangeKind::Add]
     {
         let count = u32::try_from(dice.below(20)).unwrap_or(0);
-        fixture.supplier.handle.change(&Change::random(what, count, seed)).expect("stones change");
+        fixture.supplier.handle.change(&Change::random(what, count, seed)).expect("records change");
     }
     let proxy = Proxy::in_front_of(&fixture.base.url).await.expect("the proxy starts");
     let database = fixture.base.url.rsplit('/').next().expect("the address names a database");
@@ -169,7 +169,7 @@ async fn one(fixture: &SyncFixture, seed: u64) -> u32 {
     fixture.check_equal().await;
     let alive = fixture.expected();
     let deleted = fixture.rows("deleted").await;
-    assert!(deleted.keys().all(|stone| !alive.contains_key(stone)), "something alive is deleted");
+    assert!(deleted.keys().all(|record| !alive.contains_key(record)), "something alive is deleted");
     for fault in &faults {
         fault.disarm();
     }

@@ -53,14 +53,14 @@ pub(crate) async fn consolidation_longer_than_its_lock_completes_once(kind: Kind
     let first = fixture.queue(true).await;
     succeeded(&fixture, &first).await;
     with_short_locks(&fixture).await;
-    fixture.supplier.handle.change(&Change::random(ChangeKind::Vanish, 50, 3)).expect("stones vanish");
+    fixture.supplier.handle.change(&Change::random(ChangeKind::Vanish, 50, 3)).expect("records vanish");
     for _ in 0..2 {
         roles.kill_first(Role::Consolidator);
     }
     let run = fixture.queue(true).await;
     planned(&fixture, &run).await;
     until_ordered(&fixture).await;
-    // Every unseen stone is looked up, which alone takes longer than the lock.
+    // Every unseen record is looked up, which alone takes longer than the lock.
     fixture.supplier.handle.behave(|behaviour| behaviour.latency_ms = 2_500);
     for _ in 0..2 {
         roles.start(Role::Consolidator);
@@ -72,7 +72,7 @@ pub(crate) async fn consolidation_longer_than_its_lock_completes_once(kind: Kind
     .await;
     let done = succeeded(&fixture, &run).await;
     fixture.supplier.handle.behave(|behaviour| behaviour.latency_ms = 0);
-    assert_eq!(done.deleted, 50, "each stone is deleted once");
+    assert_eq!(done.deleted, 50, "each record is deleted once");
     assert_eq!(done.consolidation_processed, 1_950);
     drained(&fixture, CONSOLIDATE).await;
     // The other one also ends, and finds nothing to complete.
@@ -126,9 +126,9 @@ pub(crate) async fn frozen_consolidator_does_not_stop_the_other() {
     }
 }
 
-/// A helper processes the last batch while the holder of the message looks for vanished stones, and finishes when the
-/// holder completes: the sync must not complete before the vanished stones are found.
-pub(crate) async fn vanished_stones_are_deleted_despite_a_slow_helper() {
+/// A helper processes the last batch while the holder of the message looks for vanished records, and finishes when the
+/// holder completes: the sync must not complete before the vanished records are found.
+pub(crate) async fn vanished_records_are_deleted_despite_a_slow_helper() {
     let fixture = SyncFixture::with(Kind::Postgres, crate::fixture::slow(1_000, 0), settings()).await;
     let (slow, late) =
         (Proxy::in_front_of(&fixture.base.url).await, Proxy::in_front_of(&fixture.base.url).await);
@@ -138,7 +138,7 @@ pub(crate) async fn vanished_stones_are_deleted_despite_a_slow_helper() {
     let first = fixture.queue(true).await;
     succeeded(&fixture, &first).await;
     roles.kill_first(Role::Consolidator);
-    fixture.supplier.handle.change(&Change::random(ChangeKind::Vanish, 40, 5)).expect("stones vanish");
+    fixture.supplier.handle.change(&Change::random(ChangeKind::Vanish, 40, 5)).expect("records vanish");
     fixture.supplier.handle.change(&Change::random(ChangeKind::Price, 900, 5)).expect("prices change");
     let run = fixture.queue(true).await;
     let sync = planned(&fixture, &run).await;

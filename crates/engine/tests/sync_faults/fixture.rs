@@ -74,13 +74,13 @@ pub(crate) fn settings() -> SyncSettings {
     }
 }
 
-/// Returns a supplier of this many stones with a latency per response.
-pub(crate) fn slow(stones: u32, latency_ms: u64) -> Config {
+/// Returns a supplier of this many records with a latency per response.
+pub(crate) fn slow(records: u32, latency_ms: u64) -> Config {
     let behaviour = Behaviour { latency_ms, ..Behaviour::default() };
-    Config { stones, behaviour, ..SyncFixture::config() }
+    Config { stones: records, behaviour, ..SyncFixture::config() }
 }
 
-/// Opens a fixture of 2,000 stones in about eight partitions.
+/// Opens a fixture of 2,000 records in about eight partitions.
 pub(crate) async fn fixture(kind: Kind) -> SyncFixture {
     SyncFixture::with(kind, slow(2_000, 3), settings()).await
 }

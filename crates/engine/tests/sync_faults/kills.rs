@@ -15,7 +15,7 @@ fn change_source(fixture: &SyncFixture, round: u64) {
     for (what, count) in
         [(ChangeKind::Price, 150), (ChangeKind::Media, 50), (ChangeKind::Add, 20), (ChangeKind::Vanish, 20)]
     {
-        fixture.supplier.handle.change(&Change::random(what, count, round)).expect("stones change");
+        fixture.supplier.handle.change(&Change::random(what, count, round)).expect("records change");
     }
 }
 
@@ -98,7 +98,7 @@ pub(crate) async fn sync_survives_the_death_of_all_roles(kind: Kind) {
         succeeded(&fixture, &run).await;
         change_source(&fixture, round + 100);
     }
-    // A full sync finds the stones that vanished since.
+    // A full sync finds the records that vanished since.
     let last = fixture.queue(true).await;
     succeeded(&fixture, &last).await;
     fixture.check_equal().await;

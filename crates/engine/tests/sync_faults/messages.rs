@@ -84,8 +84,8 @@ pub(crate) async fn repeated_late_and_unordered_page_messages_are_safe(kind: Kin
         sleep(Duration::from_millis(5)).await;
     }
     let done = succeeded(&fixture, &run).await;
-    assert_eq!(done.consolidation_processed, 2_000, "each stone is counted once");
-    assert_eq!(stored(&fixture, &done).await, 2_000, "each stone is stored once");
+    assert_eq!(done.consolidation_processed, 2_000, "each record is counted once");
+    assert_eq!(stored(&fixture, &done).await, 2_000, "each record is stored once");
     fixture.check_equal().await;
     for queue in [WORK_ITEMS, WORK_DONE, CONSOLIDATE] {
         drained(&fixture, queue).await;

@@ -42,7 +42,7 @@ pub(crate) async fn records_of_a_failed_sync_are_consolidated_by_the_next(kind: 
     let first = fixture.queue(true).await;
     succeeded(&fixture, &first).await;
     for what in [ChangeKind::Price, ChangeKind::Media] {
-        fixture.supplier.handle.change(&Change::random(what, 400, 1)).expect("stones change");
+        fixture.supplier.handle.change(&Change::random(what, 400, 1)).expect("records change");
     }
     fails_at_half(&fixture, false, 200).await;
     let run = fixture.queue(false).await;
@@ -85,10 +85,10 @@ pub(crate) async fn full_sync_does_not_starve_an_incremental_sync(kind: Kind) {
     let (took, rest) = (began.elapsed(), 6_000 - stored(&fixture, &sync).await);
     let now = fixture.base.store.sync(sync.run_id.to_string()).await.expect("the sync is read");
     println!(
-        "{kind:?}: the incremental sync took {took:?}; {rest} stones of the full one were still to come"
+        "{kind:?}: the incremental sync took {took:?}; {rest} records of the full one were still to come"
     );
     assert_eq!((short.run_type, now.state), (RunType::Incremental, SyncState::WorkersRunning));
-    assert!(rest > 3_000, "{took:?}, {rest} stones left");
+    assert!(rest > 3_000, "{took:?}, {rest} records left");
     succeeded(&fixture, &long).await;
     fixture.check_equal().await;
     roles.stop().await;

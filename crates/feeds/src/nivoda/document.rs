@@ -3,10 +3,11 @@
 //! A document is a constant, so that the server can cache its parsed form. The token, the filters and the offset are
 //! variables.
 
-use super::client::RequestError;
+use crate::http::client::RequestError;
 use serde::{Deserialize, Serialize};
 use tidemill_core::Timestamp;
-use tidemill_core::feed::{Cents, FeedQuery, PriceRange};
+use tidemill_core::diamond::Cents;
+use tidemill_core::feed::{FeedQuery, FieldRange};
 
 /// The source's price filter rounds down to whole dollars.
 pub(super) const GRANULARITY: Cents = 100;
@@ -187,7 +188,7 @@ impl<'a> Filter<'a> {
     /// Filters of a query, the same for counting and paging.
     pub(super) fn of(base: &'a Settings, query: &FeedQuery) -> Result<Self, RequestError> {
         let updated = query.updated_from.map(Updated::since);
-        Ok(Self { base, dollar_value: Some(dollars(query.prices)?), updated, ids: None })
+        Ok(Self { base, dollar_value: Some(dollars(query.range)?), updated, ids: None })
     }
 
     /// Filters that select stones withdrawn since `since`.
@@ -203,8 +204,8 @@ impl<'a> Filter<'a> {
 
 /// Converts a half-open range in cents to a closed range in dollars. An inverted range is an error here, because the
 /// source would answer it with arbitrary stones.
-fn dollars(prices: PriceRange) -> Result<Dollars, RequestError> {
-    let PriceRange { from, to } = prices;
+fn dollars(prices: FieldRange) -> Result<Dollars, RequestError> {
+    let FieldRange { from, to } = prices;
     if from < 0 || from >= to {
         return Err(RequestError::query(format!(
             "the price range from {from} to {to} cents is empty or negative"
@@ -228,7 +229,7 @@ mod tests {
     use serde_json::json;
 
     fn query(from: Cents, to: Cents) -> FeedQuery {
-        FeedQuery { prices: PriceRange { from, to }, updated_from: None }
+        FeedQuery { range: FieldRange { from, to }, updated_from: None }
     }
 
     fn sent(settings: &tidemill_core::Json, query: &FeedQuery) -> tidemill_core::Json {
@@ -306,9 +307,9 @@ mod tests {
     #[test]
     fn adjacent_ranges_cover_every_price_once() {
         let (low, high) =
-            (dollars(query(0, 50_000).prices).unwrap(), dollars(query(50_000, 50_100).prices).unwrap());
+            (dollars(query(0, 50_000).range).unwrap(), dollars(query(50_000, 50_100).range).unwrap());
         assert_eq!((low.from, low.to, high.from, high.to), (0, 499, 500, 500));
-        let all = dollars(PriceRange::ALL).unwrap();
+        let all = dollars(tidemill_core::diamond::ALL_PRICES).unwrap();
         assert_eq!((all.from, all.to), (0, 99_999_999));
     }
 
@@ -317,7 +318,7 @@ mod tests {
         for (from, to) in
             [(100, 100), (200, 100), (-100, 100), (50, 100), (100, 250), (0, i64::MAX / 100 * 100)]
         {
-            assert!(dollars(PriceRange { from, to }).is_err(), "{from}..{to}");
+            assert!(dollars(FieldRange { from, to }).is_err(), "{from}..{to}");
         }
     }
 }

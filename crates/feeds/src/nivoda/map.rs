@@ -6,8 +6,7 @@ use crate::MapError;
 use crate::number::{parse_measure, parse_scaled};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tidemill_core::diamond::{Availability, Diamond, Points};
-use tidemill_core::feed::{Cents, PRICE_CEILING};
+use tidemill_core::diamond::{Availability, Cents, Diamond, PRICE_CEILING, Points};
 
 /// Version of the mapping rules. Increase it when a record may map to a different stone: all records are then mapped
 /// again.

@@ -1,8 +1,8 @@
 //! Reads the records of a page. The payload is stored verbatim; only the ids are parsed here.
 
-use super::client::{ErrorKind, RequestError};
-use super::envelope;
 use super::text::Text;
+use crate::http::client::{ErrorKind, RequestError};
+use crate::http::envelope;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidemill_core::feed::{FeedPage, Item, RejectedItem};
@@ -135,7 +135,7 @@ mod tests {
         );
         assert_eq!(page.items[0].payload, r#"{"id":"O-1", "price":  1.0,"diamond":{"x":[1],"id":"S-1"}}"#);
         let names: Vec<_> =
-            page.items.iter().map(|item| (item.stone_id.as_str(), item.offer_id.as_deref())).collect();
+            page.items.iter().map(|item| (item.record_id.as_str(), item.offer_id.as_deref())).collect();
         assert_eq!(names, [("S-1", Some("O-1")), ("8", Some("7"))]);
         assert_eq!(
             page.items[0].payload_hash,
@@ -166,7 +166,7 @@ mod tests {
     fn stone_id_is_not_trimmed() {
         let page =
             page(r#"[{"diamond":{"id":"S 1"}},{"diamond":{"id":" S 1 "}},{"diamond":{"id":"S\t/é"}}]"#);
-        let names: Vec<_> = page.items.iter().map(|item| item.stone_id.as_str()).collect();
+        let names: Vec<_> = page.items.iter().map(|item| item.record_id.as_str()).collect();
         assert_eq!(names, ["S 1", " S 1 ", "S\t/é"]);
     }
 
@@ -174,7 +174,7 @@ mod tests {
     fn oversized_record_is_bad_and_its_payload_is_truncated() {
         let large = format!(r#"[{{"diamond":{{"id":"S-1"}},"x":"{}"}}]"#, "é".repeat(8 * KB));
         let page = page(&large);
-        assert_eq!(page.rejected[0].stone_id.as_deref(), Some("S-1"));
+        assert_eq!(page.rejected[0].record_id.as_deref(), Some("S-1"));
         assert!(
             page.rejected[0].reason.contains("more than the limit of 1024"),
             "{}",
@@ -206,11 +206,11 @@ mod tests {
     #[test]
     fn record_with_nul_is_bad_and_keeps_its_id() {
         let page = page(r#"[{"diamond":{"id":"S-1","x":"\u0000"}},{"diamond":{"id":"S-2","x":"\\u0000"}}]"#);
-        assert_eq!(page.rejected[0].stone_id.as_deref(), Some("S-1"));
+        assert_eq!(page.rejected[0].record_id.as_deref(), Some("S-1"));
         assert_eq!(
             page.rejected[0].reason,
             "the record contains a NUL character, which databases cannot store"
         );
-        assert_eq!(page.items[0].stone_id, "S-2");
+        assert_eq!(page.items[0].record_id, "S-2");
     }
 }

@@ -232,7 +232,7 @@ async fn invalid_query_is_not_sent() {
     let server = Server::start().await;
     let feed = server.feed(quick());
     let mut query = all();
-    query.prices.to = 150;
+    query.range.to = 150;
     let error = feed.count(&query).await.unwrap_err();
     assert_eq!(error.class(), ErrorClass::Permanent);
     assert!(error.to_string().contains("does not consist of whole dollars"), "{error}");

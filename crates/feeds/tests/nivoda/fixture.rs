@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tidemill_core::feed::{FeedQuery, PriceRange};
+use tidemill_core::diamond::ALL_PRICES;
+use tidemill_core::feed::FeedQuery;
 use tidemill_feeds::{Feed, FeedError, Network, Secret, Tuning, open};
 use tokio::sync::Semaphore;
 
@@ -175,7 +176,7 @@ pub(crate) fn quick() -> Tuning {
 
 /// A query for all stones.
 pub(crate) fn all() -> FeedQuery {
-    FeedQuery { prices: PriceRange::ALL, updated_from: None }
+    FeedQuery { range: ALL_PRICES, updated_from: None }
 }
 
 /// Checks that an error names the endpoint and contains no credentials.

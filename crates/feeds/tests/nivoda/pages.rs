@@ -3,7 +3,7 @@
 use crate::fixture::{Server, Step, all, quick, record};
 use serde_json::json;
 use std::sync::atomic::Ordering;
-use tidemill_core::feed::{FeedQuery, PriceRange};
+use tidemill_core::feed::{FeedQuery, FieldRange};
 use tidemill_feeds::{Network, Secret, Tuning, open};
 
 #[tokio::test]
@@ -23,7 +23,7 @@ async fn count_and_page_use_the_same_filters() {
     feed.settings = json!({ "labgrown": true, "sizes": { "from": 1.0, "to": 3.0 } });
     let feed = open(&feed, Some(Secret::new("open sesame")), &Network::Unrestricted, quick()).unwrap();
     let updated_from = Some("2026-02-03T04:05:06Z".parse().unwrap());
-    let query = FeedQuery { prices: PriceRange { from: 50_000, to: 90_000 }, updated_from };
+    let query = FeedQuery { range: FieldRange { from: 50_000, to: 90_000 }, updated_from };
     feed.count(&query).await.unwrap();
     feed.page(&query, 29, 31).await.unwrap();
     let (count, page) =
@@ -65,9 +65,9 @@ async fn page_keeps_the_order_and_separates_bad_records() {
     ]);
     let feed = server.feed(Tuning { item_bytes_max: 1_000, ..quick() });
     let page = feed.page(&all(), 0, 50).await.unwrap();
-    let names: Vec<_> = page.items.iter().map(|item| item.stone_id.as_str()).collect();
+    let names: Vec<_> = page.items.iter().map(|item| item.record_id.as_str()).collect();
     assert_eq!(names, ["S-2", "S-3", "S-2"]);
-    let bad: Vec<_> = page.rejected.iter().map(|bad| bad.stone_id.as_deref()).collect();
+    let bad: Vec<_> = page.rejected.iter().map(|bad| bad.record_id.as_deref()).collect();
     assert_eq!(bad, [None, Some("S-1"), Some("S-4")]);
     assert!(!page.is_last);
 }
@@ -106,7 +106,7 @@ async fn surplus_records_are_dropped() {
     let server = Server::start().await;
     *server.items.lock().unwrap() = json!([{ "diamond": { "id": "1" } }, { "diamond": { "id": "2" } }]);
     let page = server.feed(quick()).page(&all(), 0, 1).await.unwrap();
-    assert_eq!((page.items.len(), page.items[0].stone_id.as_str()), (1, "1"));
+    assert_eq!((page.items.len(), page.items[0].record_id.as_str()), (1, "1"));
 }
 
 #[tokio::test]

@@ -3,8 +3,9 @@
 use crate::fixture::{all, quick, record};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use tidemill_core::diamond::PRICE_CEILING;
 use tidemill_core::digest::sha256_hex;
-use tidemill_core::feed::{FeedQuery, Item, PRICE_CEILING, PriceRange};
+use tidemill_core::feed::{FeedQuery, FieldRange, Item};
 use tidemill_feeds::{ErrorClass, Feed, FeedError, Network, Secret, open};
 use tidemill_supplier::{Account, Change, ChangeKind, Config, FailWith, RunningSupplier, Supplier, Truth};
 
@@ -33,7 +34,7 @@ async fn read_all(feed: &dyn Feed, query: &FeedQuery) -> Result<(Vec<Item>, usiz
 
 /// Hashes of the payloads by stone id.
 fn hashes(items: &[Item]) -> BTreeMap<String, String> {
-    items.iter().map(|item| (item.stone_id.clone(), sha256_hex(item.payload.as_bytes()))).collect()
+    items.iter().map(|item| (item.record_id.clone(), sha256_hex(item.payload.as_bytes()))).collect()
 }
 
 fn truth(supplier: &RunningSupplier) -> BTreeMap<String, Truth> {
@@ -56,7 +57,7 @@ async fn every_stone_is_counted_paged_and_mapped() {
     for item in &items {
         let stone = feed.map(&item.payload).unwrap();
         let known = &truth[&stone.stone_id];
-        assert_eq!(stone.stone_id, item.stone_id);
+        assert_eq!(stone.stone_id, item.record_id);
         assert_eq!(stone.offer_id, item.offer_id);
         assert_eq!((stone.feed_price, stone.lab_grown), (i64::from(known.price), known.labgrown));
     }
@@ -70,15 +71,15 @@ async fn price_ranges_partition_the_stones() {
     let (supplier, feed) = start_supplier(Config { stones: 500, ..Config::default() }).await;
     let edges = [0, 100_000, 200_000, 200_100, 1_000_000, PRICE_CEILING];
     let (mut seen, mut counted) = (Vec::new(), 0);
-    for range in edges.windows(2) {
-        let prices = PriceRange { from: range[0], to: range[1] };
-        let query = FeedQuery { prices, updated_from: None };
+    for pair in edges.windows(2) {
+        let range = FieldRange { from: pair[0], to: pair[1] };
+        let query = FeedQuery { range, updated_from: None };
         counted += feed.count(&query).await.unwrap().count;
         let (items, _) = read_all(&*feed, &query).await.unwrap();
         for item in &items {
-            assert!(prices.contains(feed.map(&item.payload).unwrap().feed_price));
+            assert!(range.contains(feed.map(&item.payload).unwrap().feed_price));
         }
-        seen.extend(items.into_iter().map(|item| item.stone_id));
+        seen.extend(items.into_iter().map(|item| item.record_id));
     }
     seen.sort();
     assert_eq!((seen, counted), (truth(&supplier).into_keys().collect(), 500));

@@ -50,27 +50,44 @@ CREATE DOMAIN {ops}.event_kind AS text COLLATE "C"
 CREATE DOMAIN {ops}.event_level AS text COLLATE "C"
     CONSTRAINT event_level_is_known CHECK (VALUE = ANY ('{debug,info,warn,error}'));
 
+-- Columns that a step changes come first, those that never change last. An update writes the log record of a row from
+-- the first to the last changed byte, so this order keeps the record short (ADR 34).
 CREATE TABLE {ops}.runs (
-    run_id              text COLLATE "C" PRIMARY KEY,
-    project_id          text COLLATE "C" NOT NULL,
-    env_id              text COLLATE "C" NOT NULL,
-    lane                {ops}.run_lane NOT NULL DEFAULT 'ops',
+    updated_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    lease_until         timestamptz,
+    -- When the sweeper has to examine the run, or earlier: renewing a lease leaves it unchanged. Verbs set it; triggers
+    -- do for plain SQL statements. A generated column or a check would be prepared again for every statement (ADR 19).
+    attention_at        timestamptz,
+    started_at          timestamptz,
+    finished_at         timestamptz,
+    deadline_at         timestamptz,
+    cancel_requested_at timestamptz,
+    cancel_deadline_at  timestamptz,
+    -- When a running run went silent whose worker has promised no heartbeats. The run stays with its worker (ADR 24).
+    stalled_at          timestamptz,
+    -- The number of the run's last event. A statement that changes the status and raises this writes the event itself;
+    -- for other statements the triggers write it.
+    last_seq            integer NOT NULL DEFAULT 0,
+    epoch               integer NOT NULL DEFAULT 0,
+    lease_secs          integer,
     status              text COLLATE "C" NOT NULL DEFAULT 'queued',
     gate                {ops}.run_gate DEFAULT 'open',
-    git_sha             text,
-    git_ref             text,
+    claimed_by          text COLLATE "C",
+    claim_request       text COLLATE "C",
+    worker_id           uuid,
+    end_cause           text COLLATE "C",
+    cancel_requested_by text,
+    cancel_reason       text,
     metadata            jsonb NOT NULL DEFAULT '{}',
     -- The metadata of the request, once a report has changed it: the metadata of a successor.
     input               jsonb,
-    idempotency_key     text COLLATE "C",
-    -- The whole request if it has an idempotency key, to compare repeated requests with.
-    request             jsonb,
-    priority            integer NOT NULL DEFAULT 0,
-    label_set_id        integer NOT NULL,
-    concurrency_key     text COLLATE "C",
     ready_at            timestamptz NOT NULL DEFAULT clock_timestamp(),
+    queued_at           timestamptz NOT NULL DEFAULT clock_timestamp(),
+    created_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
     available_at        timestamptz,
     expires_at          timestamptz,
+    priority            integer NOT NULL DEFAULT 0,
+    label_set_id        integer NOT NULL,
     timeout_secs        integer,
     attempt             integer NOT NULL DEFAULT 1,
     failures            integer NOT NULL DEFAULT 0,
@@ -78,51 +95,68 @@ CREATE TABLE {ops}.runs (
     max_attempts        integer NOT NULL DEFAULT 1,
     max_losses          integer NOT NULL DEFAULT 3,
     backoff_secs        integer NOT NULL DEFAULT 5,
+    run_id              text COLLATE "C" PRIMARY KEY,
+    project_id          text COLLATE "C" NOT NULL,
+    env_id              text COLLATE "C" NOT NULL,
+    lane                {ops}.run_lane NOT NULL DEFAULT 'ops',
+    -- The kind of work, by which a worker chooses the handler. Empty: none.
+    kind                text COLLATE "C" NOT NULL DEFAULT '',
+    git_sha             text,
+    git_ref             text,
+    concurrency_key     text COLLATE "C",
     retry_of            text COLLATE "C",
-    claimed_by          text COLLATE "C",
-    worker_id           uuid,
-    claim_request       text COLLATE "C",
-    epoch               integer NOT NULL DEFAULT 0,
-    lease_secs          integer,
-    lease_until         timestamptz,
-    deadline_at         timestamptz,
-    cancel_requested_at timestamptz,
-    cancel_requested_by text,
-    cancel_reason       text,
-    cancel_deadline_at  timestamptz,
-    end_cause           text COLLATE "C",
-    queued_at           timestamptz NOT NULL DEFAULT clock_timestamp(),
-    started_at          timestamptz,
-    finished_at         timestamptz,
-    created_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
-    updated_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
-    -- The number of the run's last event. A statement that changes the status and raises this writes the event itself;
-    -- for other statements the triggers write it.
-    last_seq            integer NOT NULL DEFAULT 0,
-    -- When the sweeper has to examine the run, or earlier: renewing a lease leaves it unchanged, so that no index is
-    -- written, and the sweeper moves it on. Verbs set it; triggers do for plain SQL statements. A generated column or a
-    -- check would be prepared again for every statement (ADR 19).
-    attention_at        timestamptz,
-    -- When a running run went silent whose worker has promised no heartbeats. The run stays with its worker (ADR 24).
-    stalled_at          timestamptz
-) WITH (fillfactor = 75);
+    idempotency_key     text COLLATE "C",
+    -- The whole request if it has an idempotency key, to compare repeated requests with.
+    request             jsonb
+-- A claim and a finish write a new version of the row. Half of each page is kept free, so that the versions stay on the
+-- page and are logged as differences. A batch writes 6 % less WAL, and the table is 10 % larger (ADR 34).
+) WITH (fillfactor = 50);
 
+-- A claim and a finish write every index that contains the run, and PostgreSQL opens each index for every statement. So
+-- there are few: successors are found in run_lookup.
 CREATE INDEX runs_ready ON {ops}.runs (label_set_id, priority DESC, ready_at, run_id) WHERE gate = 'open';
 CREATE INDEX runs_waiting_for_key ON {ops}.runs (project_id, concurrency_key, priority DESC, ready_at, run_id)
     WHERE gate = 'key';
-CREATE INDEX runs_delayed ON {ops}.runs (available_at) WHERE gate = 'time';
-CREATE INDEX runs_attention ON {ops}.runs (attention_at) WHERE attention_at IS NOT NULL;
+-- Queued runs that become available or expire.
+CREATE INDEX runs_timed ON {ops}.runs (attention_at) WHERE gate IS NOT NULL AND attention_at IS NOT NULL;
 -- With claim_request, so that a repeated claim does not read all runs of its worker. Held is expressed without the
--- status, so that the transition from claimed to running changes no index.
+-- status, so that the transition from claimed to running changes no index. The sweeper reads all of it.
 CREATE INDEX runs_held ON {ops}.runs (claimed_by, claim_request) WHERE claimed_by IS NOT NULL AND finished_at IS NULL;
 CREATE UNIQUE INDEX runs_idempotency ON {ops}.runs (project_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
-CREATE UNIQUE INDEX runs_successor ON {ops}.runs (retry_of) WHERE retry_of IS NOT NULL;
 
-CREATE TABLE {ops}.run_events (
+-- One row per usual step of a run: queued, claimed, started, succeeded or failed. The view run_events shows it as an
+-- event with message and payload; storing these would double the cost of a step (ADR 34).
+CREATE TABLE {ops}.run_steps (
+    -- The transaction that wrote the step: readers of live events compare it with a snapshot. A sequence would not do:
+    -- its numbers commit in another order than they are taken. Numbers in commit order would make every commit wait
+    -- for the one before.
+    xact       bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
+    created_at timestamptz NOT NULL,
+    seq        integer NOT NULL,
+    -- q: queued, c: claimed, r: running, s: success, f: failed; the last two as reported by the worker. S and F: a
+    -- claimed run was finished, and passed through running. That row is two events, of which `seq` is the second.
+    step       "char" NOT NULL,
+    run_id     text COLLATE "C" NOT NULL,
+    actor      text NOT NULL DEFAULT session_user,
+    -- The worker of a claim; the payload of a queued event that is not the usual one.
+    detail     text,
+    -- The environment of the run, only on its first event: lists by environment read runs_of_env.
+    env_id     text COLLATE "C",
+    PRIMARY KEY (run_id, seq)
+);
+-- Rows are in the table in about the order of their transactions, so a BRIN index suffices. A B-tree would cost each
+-- step a page and a lock.
+CREATE INDEX run_steps_xact ON {ops}.run_steps USING brin (xact) WITH (pages_per_range = 32, autosummarize = on);
+-- Runs by environment, by their first event: it never changes and is indexed once, whereas every claim and every
+-- finish writes all indexes of a run again (ADR 19).
+CREATE INDEX runs_of_env ON {ops}.run_steps (env_id, run_id) WHERE env_id IS NOT NULL;
+
+-- All other events: log lines, refusals, requests, and the less usual transitions.
+CREATE TABLE {ops}.run_log (
     run_id     text COLLATE "C" NOT NULL,
     seq        integer NOT NULL,
-    -- Consists of the run's id and the number. A trigger adds it to a plain INSERT.
-    event_id   text COLLATE "C" NOT NULL,
+    -- NULL: derived from the run's id and the number.
+    event_id   text COLLATE "C",
     kind       {ops}.event_kind NOT NULL DEFAULT 'log',
     level      {ops}.event_level NOT NULL,
     message    text NOT NULL,
@@ -132,21 +166,36 @@ CREATE TABLE {ops}.run_events (
     same_as    text COLLATE "C",
     actor      text NOT NULL DEFAULT session_user,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    -- The transaction that wrote the event: readers of live events compare it with a snapshot. A sequence would not do:
-    -- its numbers commit in another order than they are taken. Numbers in commit order would make every commit wait
-    -- for the one before.
     xact       bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
-    -- The environment of the run, only on its first event (seq 1): lists by environment read runs_of_env.
-    env_id     text COLLATE "C",
     PRIMARY KEY (run_id, seq)
 );
-CREATE INDEX run_events_same ON {ops}.run_events (run_id, same_as) WHERE same_as IS NOT NULL;
--- Events are in the table in about the order of their transactions, so a BRIN index suffices. A B-tree would cost each
--- event a page and a lock.
-CREATE INDEX run_events_xact ON {ops}.run_events USING brin (xact) WITH (pages_per_range = 32, autosummarize = on);
--- Runs by environment, by their first event: an event never changes and is indexed once, whereas every claim and every
--- finish writes all indexes of a run again (ADR 19).
-CREATE INDEX runs_of_env ON {ops}.run_events (env_id, run_id) WHERE env_id IS NOT NULL;
+CREATE INDEX run_log_same ON {ops}.run_log (run_id, same_as) WHERE same_as IS NOT NULL;
+CREATE INDEX run_log_xact ON {ops}.run_log USING brin (xact) WITH (pages_per_range = 32, autosummarize = on);
+
+-- All events of runs. A plain INSERT adds one, as the triggers of run_events.sql describe.
+CREATE VIEW {ops}.run_events AS
+SELECT l.run_id, l.seq, coalesce(l.event_id, 'evt-' || substr(l.run_id, 5) || '-' || l.seq) COLLATE "C" AS event_id,
+       l.kind::text COLLATE "C" AS kind, l.level::text COLLATE "C" AS level, l.message, l.payload, l.event_key,
+       l.same_as, l.actor, l.created_at, l.xact
+  FROM {ops}.run_log l
+UNION ALL
+SELECT s.run_id, s.seq, 'evt-' || substr(s.run_id, 5) || '-' || s.seq, 'transition',
+       CASE WHEN s.step IN ('f', 'F') THEN 'error' ELSE 'info' END,
+       CASE s.step WHEN 'q' THEN 'Run queued' WHEN 'c' THEN 'Run claimed by worker' WHEN 'r' THEN 'Run started'
+                   WHEN 's' THEN 'Run succeeded' WHEN 'S' THEN 'Run succeeded' ELSE 'Run failed' END,
+       CASE s.step WHEN 'q' THEN coalesce(s.detail::jsonb, '{"to": "queued"}')
+                   WHEN 'c' THEN jsonb_build_object('from', 'queued', 'to', 'claimed', 'worker_id', s.detail)
+                   WHEN 'r' THEN '{"from": "claimed", "to": "running"}'
+                   WHEN 's' THEN '{"from": "running", "to": "success", "cause": "reported"}'
+                   WHEN 'S' THEN '{"from": "running", "to": "success", "cause": "reported"}'
+                   ELSE '{"from": "running", "to": "failed", "cause": "reported"}' END,
+       NULL, NULL, s.actor, s.created_at, s.xact
+  FROM {ops}.run_steps s
+UNION ALL
+SELECT s.run_id, s.seq - 1, 'evt-' || substr(s.run_id, 5) || '-' || s.seq - 1, 'transition', 'info', 'Run started',
+       '{"from": "claimed", "to": "running"}', NULL, NULL, s.actor, s.created_at, s.xact
+  FROM {ops}.run_steps s
+ WHERE s.step IN ('S', 'F');
 
 CREATE TABLE {ops}.artifacts (
     artifact_id   text COLLATE "C" PRIMARY KEY,
@@ -239,15 +288,17 @@ CREATE TABLE {ops}.unsuccessful_runs (
     PRIMARY KEY (status, run_id)
 );
 
--- Commit, branch, lane and feed of runs, for lists. Every claim and every finish writes all indexes of a run again, and
--- opens each index that it could be in. These rows are written once (ADR 22).
+-- Commit, branch, kind, lane and feed of runs, for lists, and successors. Every claim and every finish writes all
+-- indexes of a run again, and opens each index that it could be in. These rows are written once (ADR 22).
 CREATE TABLE {ops}.run_lookup (
-    -- lane, feed, sha or ref.
+    -- lane, feed, kind, sha, ref or retry_of.
     kind   text COLLATE "C" NOT NULL,
     value  text COLLATE "C" NOT NULL,
     run_id text COLLATE "C" NOT NULL,
     PRIMARY KEY (kind, value, run_id)
 );
+-- A run has one successor.
+CREATE UNIQUE INDEX run_lookup_successor ON {ops}.run_lookup (value) WHERE kind = 'retry_of';
 
 -- Answers to requests with an idempotency key: a repeated request gets the same answer. Kept for a day.
 CREATE TABLE {ops}.request_keys (
@@ -325,7 +376,7 @@ CREATE INDEX messages_ready ON {ops}.messages (queue, grp, ready_at) WHERE state
 CREATE INDEX messages_dead ON {ops}.messages (queue, ended_at, message_id, generation) WHERE state = 'dead';
 
 ------------------------------------------------------------------------------
--- Syncs: feeds, partitions, pages, stones, prices. Operators know six of these tables by name: they are in {sync}
+-- Syncs: feeds, partitions, pages, records, prices. Operators know six of these tables by name: they are in {sync}
 ------------------------------------------------------------------------------
 
 CREATE TABLE {ops}.feeds (
@@ -383,7 +434,7 @@ CREATE TABLE {sync}.run_metadata (
     predicted                  bigint NOT NULL DEFAULT 0,
     count_calls                integer NOT NULL DEFAULT 0,
     scan_ms                    bigint NOT NULL DEFAULT 0,
-    -- The counts of the scan by price range, for display.
+    -- The counts of the scan by range of the partition field, for display.
     heatmap                    jsonb NOT NULL DEFAULT '[]',
     -- Raised whenever messages are sent again, so that old ones are recognised.
     generation                 integer NOT NULL DEFAULT 0,
@@ -398,7 +449,7 @@ CREATE TABLE {sync}.run_metadata (
     consolidation_errors       bigint NOT NULL DEFAULT 0,
     consolidation_total        bigint NOT NULL DEFAULT 0,
     deleted                    bigint NOT NULL DEFAULT 0,
-    -- Why no stones were deleted, if some would have been.
+    -- Why no records were deleted, if some would have been.
     delete_note                text,
     updated_at                 timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT run_type_is_known CHECK (run_type = ANY ('{full,incremental}')),
@@ -434,8 +485,8 @@ CREATE TABLE {sync}.partition_progress (
     updated_at        timestamptz DEFAULT now(),
     failed            boolean NOT NULL DEFAULT false,
     state             text COLLATE "C" NOT NULL DEFAULT 'pending',
-    price_from        bigint NOT NULL,
-    price_to          bigint NOT NULL,
+    range_from        bigint NOT NULL,
+    range_to          bigint NOT NULL,
     predicted         bigint NOT NULL,
     -- By how many records the source's list has shrunk before the offset, and how often it is read from the start.
     shift             integer NOT NULL DEFAULT 0,
@@ -446,7 +497,7 @@ CREATE TABLE {sync}.partition_progress (
     stored            bigint NOT NULL DEFAULT 0,
     changed           bigint NOT NULL DEFAULT 0,
     rejected          bigint NOT NULL DEFAULT 0,
-    -- The offset up to which pages are consolidated, the number of their stones, and the number of rejected ones.
+    -- The offset up to which pages are consolidated, the number of their records, and the number of rejected ones.
     consolidated_to   integer NOT NULL DEFAULT 0,
     consolidated      bigint NOT NULL DEFAULT 0,
     refused           bigint NOT NULL DEFAULT 0,
@@ -466,10 +517,10 @@ CREATE TABLE {sync}.partition_progress (
         CHECK (state = ANY ('{pending,in_progress,fetching_pages,completed,failed}')),
     CONSTRAINT partition_completed_iff CHECK (completed = (state = 'completed')),
     CONSTRAINT partition_failed_iff CHECK (failed = (state = 'failed')),
-    CONSTRAINT partition_is_a_range CHECK (price_from < price_to)
+    CONSTRAINT partition_is_a_range CHECK (range_from < range_to)
 ) WITH (fillfactor = 40);
 
--- One row per stored page: its counts, the stones that it contained, and the unit of consolidation.
+-- One row per stored page: its counts, the records that it contained, and the unit of consolidation.
 CREATE TABLE {ops}.pages (
     run_id       uuid NOT NULL,
     partition_id text COLLATE "C" NOT NULL,
@@ -479,15 +530,15 @@ CREATE TABLE {ops}.pages (
     stored       integer NOT NULL,
     changed      integer NOT NULL,
     page_hash    bytea NOT NULL,
-    -- Names of stones are usually UUIDs, which take less than half the space as such. One of the two columns is set.
-    stone_ids    text[],
-    stone_uuids  uuid[],
+    -- Names of records are usually UUIDs, which take less than half the space as such. One of the two columns is set.
+    record_ids   text[],
+    record_uuids uuid[],
     stored_at    timestamptz NOT NULL,
     PRIMARY KEY (run_id, partition_id, page_offset),
-    CONSTRAINT page_has_stones CHECK ((stone_ids IS NULL) <> (stone_uuids IS NULL))
+    CONSTRAINT page_has_records CHECK ((record_ids IS NULL) <> (record_uuids IS NULL))
 );
 
--- The last record of each stone from its feed. For all feeds: the name is the one that operators know.
+-- The last version of each record from its feed. For all feeds: the name is the one that operators know.
 CREATE TABLE {sync}.raw_diamonds_nivoda (
     feed              text COLLATE "C" NOT NULL,
     supplier_stone_id text COLLATE "C" NOT NULL,
@@ -588,28 +639,28 @@ CREATE TABLE {ops}.rule_sets (
     created_at timestamptz NOT NULL
 );
 
--- Records that could not be stored or mapped, with the reason. Removed once the stone is in the canonical table.
+-- Records that could not be stored or mapped, with the reason. Removed once the record is in the canonical table.
 CREATE TABLE {ops}.rejected_rows (
-    feed              text COLLATE "C" NOT NULL,
-    supplier_stone_id text COLLATE "C" NOT NULL,
-    run_id            uuid NOT NULL,
-    partition_id      text COLLATE "C",
-    stage             text COLLATE "C" NOT NULL,
-    reason            text NOT NULL,
-    payload           text NOT NULL,
-    times             integer NOT NULL DEFAULT 1,
-    first_at          timestamptz NOT NULL,
-    last_at           timestamptz NOT NULL,
-    PRIMARY KEY (feed, supplier_stone_id),
+    feed         text COLLATE "C" NOT NULL,
+    record_id    text COLLATE "C" NOT NULL,
+    run_id       uuid NOT NULL,
+    partition_id text COLLATE "C",
+    stage        text COLLATE "C" NOT NULL,
+    reason       text NOT NULL,
+    payload      text NOT NULL,
+    times        integer NOT NULL DEFAULT 1,
+    first_at     timestamptz NOT NULL,
+    last_at      timestamptz NOT NULL,
+    PRIMARY KEY (feed, record_id),
     CONSTRAINT reject_stage_is_known CHECK (stage = ANY ('{fetch,store,map,upsert}'))
 );
 
--- Price ranges that the watermark passed without their records.
+-- Ranges of the partition field that the watermark passed without their records.
 CREATE TABLE {ops}.feed_gaps (
     gap_id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     feed         text COLLATE "C" NOT NULL,
-    price_from   bigint NOT NULL,
-    price_to     bigint NOT NULL,
+    range_from   bigint NOT NULL,
+    range_to     bigint NOT NULL,
     updated_from timestamptz,
     updated_to   timestamptz NOT NULL,
     -- The sync that left the gap, and the one that closed it.
@@ -725,8 +776,8 @@ CREATE TABLE {ops}.tokens (
     name         text NOT NULL,
     hash         text COLLATE "C" NOT NULL UNIQUE,
     role         text COLLATE "C" NOT NULL,
-    -- NULL: all projects.
-    project_id   text COLLATE "C" REFERENCES {ops}.projects,
+    -- NULL: all projects. Sorted, so that equal sets are equal lists.
+    projects     text[] COLLATE "C",
     created_at   timestamptz NOT NULL,
     created_by   text NOT NULL,
     expires_at   timestamptz,
@@ -735,6 +786,7 @@ CREATE TABLE {ops}.tokens (
     -- Written at most once a minute.
     last_used_at timestamptz,
     CONSTRAINT token_role_is_known CHECK (role IN ('viewer', 'operator', 'worker', 'agent', 'admin')),
+    CONSTRAINT token_projects_are_not_empty CHECK (cardinality(projects) > 0),
     CONSTRAINT token_hash_is_a_hash CHECK (hash ~ '^[0-9a-f]{64}$')
 );
 
@@ -954,7 +1006,8 @@ CREATE TABLE {ops}.agents (
     labels        text[] NOT NULL,
     capacity      integer NOT NULL,
     version       text NOT NULL,
-    project_id    text COLLATE "C",
+    -- The projects of its token. NULL: all projects.
+    projects      text[] COLLATE "C",
     -- The token with which the agent registered: no other token may speak for it, and a token of role agent speaks for
     -- no other agent.
     token_id      uuid,

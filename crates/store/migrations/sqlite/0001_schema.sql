@@ -49,6 +49,8 @@ CREATE TABLE runs (
     project_id          TEXT NOT NULL,
     env_id              TEXT NOT NULL,
     lane                TEXT NOT NULL DEFAULT 'ops',
+    -- The kind of work, by which a worker chooses the handler. Empty: none.
+    kind                TEXT NOT NULL DEFAULT '',
     status              TEXT NOT NULL DEFAULT 'queued',
     gate                TEXT DEFAULT 'open',
     git_sha             TEXT,
@@ -114,7 +116,7 @@ CREATE TABLE runs (
     -- Differs: on PostgreSQL, where a check would cost more than the rest of a step, check_readable refuses them.
     CONSTRAINT run_texts_are_one_line
         CHECK (coalesce(git_sha, '') || coalesce(git_ref, '') || coalesce(idempotency_key, '')
-               || coalesce(concurrency_key, '') || coalesce(claimed_by, '') || coalesce(cancel_requested_by, '')
+               || coalesce(concurrency_key, '') || coalesce(claimed_by, '') || coalesce(cancel_requested_by, '') || kind
                NOT GLOB {control}),
     CONSTRAINT run_status_is_known
         CHECK (status IN ('queued', 'claimed', 'running', 'success', 'failed', 'cancelled')),
@@ -131,7 +133,6 @@ CREATE INDEX runs_delayed ON runs (available_at) WHERE gate = 'time';
 CREATE INDEX runs_attention ON runs (attention_at) WHERE attention_at IS NOT NULL;
 CREATE INDEX runs_held ON runs (claimed_by, claim_request) WHERE status IN ('claimed', 'running');
 CREATE UNIQUE INDEX runs_idempotency ON runs (project_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
-CREATE UNIQUE INDEX runs_successor ON runs (retry_of) WHERE retry_of IS NOT NULL;
 CREATE INDEX runs_of_env ON runs (env_id, run_id);
 
 -- Differs: one writer at a time, so the row number says in which order events were committed. It is never reused.
@@ -244,15 +245,17 @@ CREATE TABLE unsuccessful_runs (
     PRIMARY KEY (status, run_id)
 ) STRICT, WITHOUT ROWID;
 
--- Commit, branch, lane and feed of runs, for lists. One table for all of them, as on PostgreSQL, where an index for
--- each would cost every step of every run (ADR 22).
+-- Commit, branch, kind, lane and feed of runs, for lists, and successors. One table for all of them, as on PostgreSQL,
+-- where an index for each would cost every step of every run (ADR 22).
 CREATE TABLE run_lookup (
-    -- lane, feed, sha or ref.
+    -- lane, feed, kind, sha, ref or retry_of.
     kind   TEXT NOT NULL,
     value  TEXT NOT NULL,
     run_id TEXT NOT NULL,
     PRIMARY KEY (kind, value, run_id)
 ) STRICT, WITHOUT ROWID;
+-- A run has one successor.
+CREATE UNIQUE INDEX run_lookup_successor ON run_lookup (value) WHERE kind = 'retry_of';
 
 -- Answers to requests with an idempotency key: a repeated request gets the same answer. Kept for a day.
 CREATE TABLE request_keys (
@@ -325,7 +328,7 @@ CREATE INDEX messages_ready ON messages (queue, grp, ready_at) WHERE state = 'li
 CREATE INDEX messages_dead ON messages (queue, ended_at, message_id, generation) WHERE state = 'dead';
 
 ------------------------------------------------------------------------------
--- Syncs: feeds, partitions, pages, stones, prices. Operators know six of these tables by name: they are in {sync}
+-- Syncs: feeds, partitions, pages, records, prices. Operators know six of these tables by name: they are in {sync}
 ------------------------------------------------------------------------------
 
 CREATE TABLE feeds (
@@ -384,7 +387,7 @@ CREATE TABLE run_metadata (
     predicted                  INTEGER NOT NULL DEFAULT 0,
     count_calls                INTEGER NOT NULL DEFAULT 0,
     scan_ms                    INTEGER NOT NULL DEFAULT 0,
-    -- The counts of the scan by price range, for display.
+    -- The counts of the scan by range of the partition field, for display.
     heatmap                    TEXT NOT NULL DEFAULT '[]',
     -- Raised whenever messages are sent again, so that old ones are recognised.
     generation                 INTEGER NOT NULL DEFAULT 0,
@@ -399,7 +402,7 @@ CREATE TABLE run_metadata (
     consolidation_errors       INTEGER NOT NULL DEFAULT 0,
     consolidation_total        INTEGER NOT NULL DEFAULT 0,
     deleted                    INTEGER NOT NULL DEFAULT 0,
-    -- Why no stones were deleted, if some would have been.
+    -- Why no records were deleted, if some would have been.
     delete_note                TEXT,
     updated_at                 INTEGER NOT NULL
         DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000),
@@ -437,8 +440,8 @@ CREATE TABLE partition_progress (
     updated_at        INTEGER DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000),
     failed            INTEGER NOT NULL DEFAULT 0,
     state             TEXT NOT NULL DEFAULT 'pending',
-    price_from        INTEGER NOT NULL,
-    price_to          INTEGER NOT NULL,
+    range_from        INTEGER NOT NULL,
+    range_to          INTEGER NOT NULL,
     predicted         INTEGER NOT NULL,
     -- By how many records the source's list has shrunk before the offset, and how often it is read from the start.
     shift             INTEGER NOT NULL DEFAULT 0,
@@ -449,7 +452,7 @@ CREATE TABLE partition_progress (
     stored            INTEGER NOT NULL DEFAULT 0,
     changed           INTEGER NOT NULL DEFAULT 0,
     rejected          INTEGER NOT NULL DEFAULT 0,
-    -- The offset up to which pages are consolidated, the number of their stones, and the number of rejected ones.
+    -- The offset up to which pages are consolidated, the number of their records, and the number of rejected ones.
     consolidated_to   INTEGER NOT NULL DEFAULT 0,
     consolidated      INTEGER NOT NULL DEFAULT 0,
     refused           INTEGER NOT NULL DEFAULT 0,
@@ -469,10 +472,10 @@ CREATE TABLE partition_progress (
         CHECK (state IN ('pending', 'in_progress', 'fetching_pages', 'completed', 'failed')),
     CONSTRAINT partition_completed_iff CHECK (completed = (state = 'completed')),
     CONSTRAINT partition_failed_iff CHECK (failed = (state = 'failed')),
-    CONSTRAINT partition_is_a_range CHECK (price_from < price_to)
+    CONSTRAINT partition_is_a_range CHECK (range_from < range_to)
 ) STRICT;
 
--- One row per stored page: its counts, the stones that it contained, and the unit of consolidation.
+-- One row per stored page: its counts, the records that it contained, and the unit of consolidation.
 CREATE TABLE pages (
     run_id       TEXT NOT NULL,
     partition_id TEXT NOT NULL,
@@ -482,12 +485,12 @@ CREATE TABLE pages (
     stored       INTEGER NOT NULL,
     changed      INTEGER NOT NULL,
     page_hash    BLOB NOT NULL,
-    stone_ids    TEXT NOT NULL,
+    record_ids   TEXT NOT NULL,
     stored_at    INTEGER NOT NULL,
     PRIMARY KEY (run_id, partition_id, page_offset)
 ) STRICT;
 
--- The last record of each stone from its feed. For all feeds: the name is the one that operators know.
+-- The last version of each record from its feed. For all feeds: the name is the one that operators know.
 CREATE TABLE raw_diamonds_nivoda (
     feed              TEXT NOT NULL,
     supplier_stone_id TEXT NOT NULL,
@@ -588,28 +591,28 @@ CREATE TABLE rule_sets (
     created_at INTEGER NOT NULL
 ) STRICT;
 
--- Records that could not be stored or mapped, with the reason. Removed once the stone is in the canonical table.
+-- Records that could not be stored or mapped, with the reason. Removed once the record is in the canonical table.
 CREATE TABLE rejected_rows (
-    feed              TEXT NOT NULL,
-    supplier_stone_id TEXT NOT NULL,
-    run_id            TEXT NOT NULL,
-    partition_id      TEXT,
-    stage             TEXT NOT NULL,
-    reason            TEXT NOT NULL,
-    payload           TEXT NOT NULL,
-    times             INTEGER NOT NULL DEFAULT 1,
-    first_at          INTEGER NOT NULL,
-    last_at           INTEGER NOT NULL,
-    PRIMARY KEY (feed, supplier_stone_id),
+    feed         TEXT NOT NULL,
+    record_id    TEXT NOT NULL,
+    run_id       TEXT NOT NULL,
+    partition_id TEXT,
+    stage        TEXT NOT NULL,
+    reason       TEXT NOT NULL,
+    payload      TEXT NOT NULL,
+    times        INTEGER NOT NULL DEFAULT 1,
+    first_at     INTEGER NOT NULL,
+    last_at      INTEGER NOT NULL,
+    PRIMARY KEY (feed, record_id),
     CONSTRAINT reject_stage_is_known CHECK (stage IN ('fetch', 'store', 'map', 'upsert'))
 ) STRICT;
 
--- Price ranges that the watermark passed without their records.
+-- Ranges of the partition field that the watermark passed without their records.
 CREATE TABLE feed_gaps (
     gap_id       INTEGER PRIMARY KEY,
     feed         TEXT NOT NULL,
-    price_from   INTEGER NOT NULL,
-    price_to     INTEGER NOT NULL,
+    range_from   INTEGER NOT NULL,
+    range_to     INTEGER NOT NULL,
     updated_from INTEGER,
     updated_to   INTEGER NOT NULL,
     -- The sync that left the gap, and the one that closed it.
@@ -725,8 +728,8 @@ CREATE TABLE tokens (
     name         TEXT NOT NULL,
     hash         TEXT NOT NULL UNIQUE,
     role         TEXT NOT NULL,
-    -- NULL: all projects.
-    project_id   TEXT REFERENCES projects,
+    -- NULL: all projects. Sorted, so that equal sets are equal lists.
+    projects     TEXT,
     created_at   INTEGER NOT NULL,
     created_by   TEXT NOT NULL,
     expires_at   INTEGER,
@@ -735,6 +738,7 @@ CREATE TABLE tokens (
     -- Written at most once a minute.
     last_used_at INTEGER,
     CONSTRAINT token_role_is_known CHECK (role IN ('viewer', 'operator', 'worker', 'agent', 'admin')),
+    CONSTRAINT token_projects_are_not_empty CHECK (json_array_length(projects) > 0),
     CONSTRAINT token_hash_is_a_hash CHECK (length(hash) = 64 AND hash NOT GLOB '*[^0-9a-f]*')
 ) STRICT;
 
@@ -956,7 +960,8 @@ CREATE TABLE agents (
     labels        TEXT NOT NULL,
     capacity      INTEGER NOT NULL,
     version       TEXT NOT NULL,
-    project_id    TEXT,
+    -- The projects of its token. NULL: all projects.
+    projects      TEXT,
     -- The token with which the agent registered: no other token may speak for it, and a token of role agent speaks for
     -- no other agent.
     token_id      TEXT,

@@ -13,6 +13,7 @@ pub(crate) const POSTGRES_CODE: &[&str] = &[
     include_str!("../../sql/kernel/postgres/run_events.sql"),
     include_str!("../../sql/kernel/postgres/run_lists.sql"),
     include_str!("../../sql/kernel/postgres/queue.sql"),
+    include_str!("../../sql/kernel/postgres/queue_many.sql"),
     include_str!("../../sql/kernel/postgres/claim.sql"),
     include_str!("../../sql/kernel/postgres/append_event.sql"),
     include_str!("../../sql/kernel/postgres/heartbeat.sql"),

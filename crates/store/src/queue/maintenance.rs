@@ -112,6 +112,9 @@ impl Tx<'_> {
                 "replay dead letters"
             )?;
         }
+        if replayed == 0 {
+            self.skip_audit();
+        }
         Ok(replayed)
     }
 

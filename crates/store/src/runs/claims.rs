@@ -4,6 +4,7 @@ use crate::codec::{Columns, SqlTextList};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Store, catalog};
 use tidemill_core::RunId;
+use tidemill_core::limits::KIND_BYTES_MAX;
 use tidemill_core::run::Lane;
 
 /// The claim of a run. A run is claimed at most once, so a claim never changes.
@@ -12,6 +13,8 @@ pub struct RunClaim {
     pub run_id: RunId,
     pub project_id: String,
     pub lane: Lane,
+    /// Kind of the run, a label of metrics.
+    pub kind: String,
     /// Name of the worker that claimed the run; `None` if it was not claimed.
     pub claimed_by: Option<String>,
     pub epoch: i32,
@@ -25,6 +28,7 @@ impl FromColumns for RunClaim {
             run_id: row.run_id("run_id")?,
             project_id: row.text("project_id")?,
             lane: row.parsed("lane")?,
+            kind: row.text_within("kind", KIND_BYTES_MAX)?,
             claimed_by: row.text_or_null("claimed_by")?,
             epoch: row.int("epoch")?,
             claim_request: row.text_or_null("claim_request")?,

@@ -16,6 +16,8 @@ use tidemill_core::{EnvId, RunId};
 const VALUES_MAX: usize = 256;
 /// Maximum number of queued runs that are read and sorted. With more, a scan by age finds enough of them.
 const QUEUED_MAX: i64 = 2_000;
+/// Maximum number of runs of a kind that are searched for failed or cancelled ones.
+const KIND_RUNS_MAX: i64 = 2_000;
 
 /// Prefix of the concurrency key of a sync's run, before the name of the feed.
 const FEED: &str = "feed:";
@@ -84,6 +86,7 @@ pub(super) fn ids(filter: &RunFilter) -> Range {
 enum Mark {
     Lane,
     Feed,
+    Kind,
     Sha,
     Ref,
 }
@@ -93,6 +96,7 @@ impl Mark {
         match self {
             Self::Lane => "lane",
             Self::Feed => "feed",
+            Self::Kind => "kind",
             Self::Sha => "sha",
             Self::Ref => "ref",
         }
@@ -153,7 +157,8 @@ macro_rules! bound {
             .bind($asked.git_ref.as_ref().map(|range| range.from.as_str()))
             .bind($asked.git_ref.as_ref().map(|range| range.to.as_str()))
             .bind($asked.name.as_ref().map(|range| range.from.as_str()))
-            .bind($asked.name.as_ref().map(|range| range.to.as_str()));
+            .bind($asked.name.as_ref().map(|range| range.to.as_str()))
+            .bind($filter.kind.as_deref());
         match ($asked.shape.values.is_empty(), $asked.shape.mark) {
             (true, _) => query,
             (false, None) => query.bind(SqlTextList($asked.shape.values.clone())),
@@ -292,10 +297,17 @@ impl Tx<'_> {
     /// Returns the statement for a filter without a prefix.
     async fn unspelled(&mut self, filter: &RunFilter) -> Result<Option<Shape>, Error> {
         match filter.lane {
-            Some(lane @ (Lane::Graph | Lane::Sync)) => {
+            Some(lane @ (Lane::Graph | Lane::Sync)) if filter.kind.is_none() => {
                 return Ok(Some(Shape::marked(Mark::Lane, lane.as_str().to_owned())));
             }
-            Some(Lane::Ops) | None => {}
+            Some(Lane::Graph | Lane::Sync | Lane::Ops) | None => {}
+        }
+        // Of a kind with more runs, the failed or cancelled runs are read instead: usually they are fewer.
+        if let Some(kind) = &filter.kind
+            && matches!(filter.status, Some(RunState::Failed | RunState::Cancelled))
+            && self.runs_of_kind_at_most(kind).await? <= KIND_RUNS_MAX
+        {
+            return Ok(Some(Shape::marked(Mark::Kind, kind.clone())));
         }
         match filter.status {
             Some(RunState::Failed | RunState::Cancelled) => {
@@ -308,6 +320,9 @@ impl Tx<'_> {
                 return Ok(Some(Shape::plain(catalog::RUN_LIST_QUEUED)));
             }
             Some(RunState::Queued | RunState::Success) | None => {}
+        }
+        if let Some(kind) = &filter.kind {
+            return Ok(Some(Shape::marked(Mark::Kind, kind.clone())));
         }
         let places = match (&filter.project, &filter.env) {
             (None, None) => return Ok(Some(Shape::plain(catalog::RUN_LIST))),
@@ -340,6 +355,15 @@ impl Tx<'_> {
         let limit = i64::try_from(VALUES_MAX + 1).unwrap_or(i64::MAX);
         on!(self, catalog::ENVIRONMENT_IDS, [project, env, limit], fetch_all, "list runs")?
             .records("list runs")
+    }
+
+    /// Counts the runs of a kind, up to one more than [`KIND_RUNS_MAX`].
+    async fn runs_of_kind_at_most(&mut self, kind: &str) -> Result<i64, Error> {
+        let (mark, limit) = (Mark::Kind.as_str(), KIND_RUNS_MAX + 1);
+        let found: Option<i64> =
+            on!(self, catalog::RUN_LOOKUP_COUNT, [mark, kind, limit], fetch_optional, "list runs")?
+                .record("list runs")?;
+        Ok(found.unwrap_or(0))
     }
 
     async fn queued_at_most(&mut self) -> Result<i64, Error> {

@@ -1,5 +1,9 @@
 //! The verbs on PostgreSQL: each calls the SQL function that psql users call too.
 
+mod queue_many;
+
+pub(super) use queue_many::queue_many;
+
 use super::{CancelOutcome, ClaimRuns, FinishRun, Holder, QueueOutcome, RetryOutcome};
 use crate::codec::{Columns, SqlJson, SqlTextList, SqlTime, SqlWorkerId};
 use crate::tx::{Context, FromColumns};
@@ -34,7 +38,7 @@ pub(super) async fn queue(
     now: Option<Timestamp>,
 ) -> Result<QueueOutcome, Error> {
     let text = "SELECT run_id, status, queued_at, created FROM {ops}.queue_run(\
-                $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, false, $17)";
+                $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, false, $17, $18)";
     let row = call(context, text)
         .bind(&request.project)
         .bind(&request.env)
@@ -53,6 +57,7 @@ pub(super) async fn queue(
         .bind(SqlTextList(request.labels.clone()))
         .bind(run_id.as_str())
         .bind(now.map(SqlTime))
+        .bind(&request.kind)
         .fetch_one(conn)
         .await
         .map_err(|source| Error::database("queue a run", source))?;
@@ -74,7 +79,7 @@ pub(super) async fn claim(
     now: Option<Timestamp>,
 ) -> Result<Vec<Claim>, Error> {
     let text = "SELECT run_id, project_id, env_id, git_sha, git_ref, metadata, epoch, attempt, timeout_secs, \
-                lease_until FROM {ops}.claim_next_run($1, $2, $3, $4, $5, $6, $7, $8)";
+                lease_until, kind FROM {ops}.claim_next_run($1, $2, $3, $4, $5, $6, $7, $8)";
     let rows = call(context, text)
         .bind(&ask.worker)
         .bind(i32::try_from(ask.limit).unwrap_or(i32::MAX))

@@ -17,6 +17,7 @@ mod gate;
 mod hold;
 mod json;
 mod queue;
+mod queue_many;
 mod retry;
 
 pub(super) use artifact::add_artifact;
@@ -27,6 +28,7 @@ pub(super) use fail::fail;
 pub(super) use finish::finish;
 pub(super) use hold::{heartbeat, start};
 pub(super) use queue::queue;
+pub(super) use queue_many::queue_many;
 pub(super) use retry::retry;
 
 use crate::sqlite::Sqlite;

@@ -46,7 +46,7 @@ impl Rng {
 impl Pair {
     pub(crate) async fn verb(&mut self) -> Verb {
         if self.postgres.ids.is_empty() || self.chance.percent(16) {
-            return self.queue();
+            return if self.chance.percent(20) { self.queue_many() } else { self.queue() };
         }
         match self.chance.below(100) {
             0..=28 => Verb::Claim(self.ask()),
@@ -132,10 +132,11 @@ impl Pair {
         if !self.asked.is_empty() && chance.percent(12) {
             // A repeated request: the same call, the same key with another id, or another request with the same key.
             let (mut request, mut run) = chance.one_of(&self.asked);
-            match chance.below(4) {
+            match chance.below(5) {
                 0 => run = RunId::new(now, chance.uuid()),
                 1 => request.priority += 1,
-                2 => "bank".clone_into(&mut request.project),
+                2 => "other".clone_into(&mut request.kind),
+                3 => "bank".clone_into(&mut request.project),
                 _ => {}
             }
             return Verb::Queue(Box::new(request), run);
@@ -158,12 +159,17 @@ impl Pair {
         request.max_losses = chance.one_of(&[0, 1, 3]);
         request.backoff_secs = chance.one_of(&[0, 1, 9]);
         request.timeout_secs = chance.percent(20).then(|| chance.one_of(&[3, 60]));
+        if chance.percent(30) {
+            chance.one_of(&["email", "report"]).clone_into(&mut request.kind);
+        }
         match chance.below(40) {
             0 => request.metadata = json!([]),
             1 => "nobody".clone_into(&mut request.project),
             2 => "nowhere".clone_into(&mut request.env),
             3 => request.max_attempts = 0,
             4 => request.git_ref = Some("r".repeat(2_000)),
+            5 => request.kind = "k".repeat(101),
+            6 => "a\nb".clone_into(&mut request.kind),
             _ => {}
         }
         let run = if chance.percent(5) {
@@ -172,6 +178,18 @@ impl Pair {
             RunId::new(now, chance.uuid())
         };
         Verb::Queue(Box::new(request), run)
+    }
+
+    /// Returns a batch, whose requests may repeat each other's keys.
+    fn queue_many(&mut self) -> Verb {
+        let mut requests: Vec<(QueueRun, RunId)> = Vec::new();
+        for _ in 0..=self.chance.below(6) {
+            let Verb::Queue(request, run) = self.queue() else { continue };
+            if self.chance.percent(3) || requests.iter().all(|(_, other)| *other != run) {
+                requests.push((*request, run));
+            }
+        }
+        Verb::QueueMany(requests)
     }
 
     fn ask(&mut self) -> ClaimRuns {

@@ -85,6 +85,13 @@ fn verbs(caller: usize, round: usize) -> Vec<String> {
     vec![
         queue(&key(0), ""),
         queue(&key(1), ", p_available_at => clock_timestamp() + interval '2 milliseconds'"),
+        // All callers use the same keys, in different orders.
+        format!(
+            "SELECT FROM (SELECT jsonb_agg(jsonb_build_object('project', 'shop', 'env', 'staging', 'concurrency_key', \
+             'key-' || n, 'idempotency_key', 'burst-{round}-' || n) ORDER BY (n * {} + {caller}) % 4) AS runs \
+             FROM generate_series(0, 3) n) b, ops.queue_runs(b.runs)",
+            [1, 3][caller % 2]
+        ),
         format!("SELECT run_id FROM ops.claim_next_run('{worker}', 3, p_lease_secs => 1)"),
         format!("SELECT ops.append_event(run_id, 'info', 'step {round}') FROM ({mine}) m"),
         format!("SELECT ops.heartbeat(run_id) FROM ({mine}) m"),

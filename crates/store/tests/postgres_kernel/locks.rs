@@ -65,7 +65,7 @@ async fn unsweepable_run_does_not_stop_the_sweep() {
     kernel
         .execute(&format!(
             "BEGIN; SET LOCAL session_replication_role = replica; \
-             INSERT INTO ops.run_events (run_id, seq, event_id, level, message) \
+             INSERT INTO ops.run_log (run_id, seq, event_id, level, message) \
              VALUES ('{bad}', 3, 'evt-mine', 'info', 'mine'); COMMIT"
         ))
         .await;

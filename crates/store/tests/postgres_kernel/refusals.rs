@@ -24,6 +24,8 @@ async fn functions_refuse_values_that_rust_cannot_read() {
         queue("p_metadata => '{\"a\": [{\"b\": -18446744073709551617}]}'"),
         queue(&format!("p_metadata => '{}'", nested(65))),
         queue("p_run_id => 'run-Upper_Case'"),
+        queue("p_kind => NULL"),
+        queue(&format!("p_kind => '{long}'")),
         queue(&format!("p_labels => '{{{long}}}'")),
         queue(&format!("p_labels => ARRAY[{}]", labels.join(", "))),
         queue(&format!("p_git_ref => '{long}'")).replacen("NULL, NULL", "NULL", 1),
@@ -76,7 +78,12 @@ async fn plain_statements_refuse_values_that_rust_cannot_read() {
         insert("metadata", "'{\"a\": 1e400}'"),
         insert("metadata", &format!("'{}'", nested(200))),
         insert("git_sha", &format!("'{long}'")),
+        insert("kind", &format!("'{}'", "k".repeat(101))),
+        update(&format!("kind = '{}'", "k".repeat(101))),
         "INSERT INTO ops.runs (run_id, project_id, env_id) VALUES ('run-Upper', 'shop', 'shop/staging')"
+            .to_owned(),
+        "INSERT INTO ops.runs (run_id, project_id, env_id, label_set_id, last_seq) \
+         SELECT 'run-Upper', project_id, env_id, label_set_id, 1 FROM ops.runs LIMIT 1"
             .to_owned(),
         update("epoch = 2147483647"),
         update("priority = 2000000000"),
@@ -106,9 +113,10 @@ async fn existing_unreadable_row_can_still_be_ended() {
     kernel
         .execute(
             "BEGIN; SET LOCAL session_replication_role = replica; \
-             INSERT INTO ops.runs (run_id, project_id, env_id, label_set_id, gate, available_at, expires_at, metadata, \
-                                   last_seq) \
-             SELECT 'run-BAD', 'shop', 'shop/staging', 1, 'time', now(), 'infinity', '{\"a\": 1e400}', 1; COMMIT",
+             INSERT INTO ops.runs (run_id, project_id, env_id, label_set_id, gate, available_at, attention_at, \
+                                   expires_at, metadata, last_seq) \
+             SELECT 'run-BAD', 'shop', 'shop/staging', 1, 'time', now(), now(), 'infinity', '{\"a\": 1e400}', 1; \
+             COMMIT",
         )
         .await;
     let run = kernel.queue("").await;

@@ -16,17 +16,12 @@ use tidemill_store::{EventPage, RunFilter};
 use tidemill_testkit::interface::{Fixture, Kind, at, new_run_id, request};
 
 /// Columns that only one of the databases has, with the reason.
-const ONLY_POSTGRES: [(&str, &str, &str); 7] = [
-    ("pages", "stone_uuids", "names of stones that are UUIDs take less room as such; SQLite has no UUIDs"),
+const ONLY_POSTGRES: [(&str, &str, &str); 6] = [
+    ("pages", "record_uuids", "names of records that are UUIDs take less room as such; SQLite has no UUIDs"),
     (
         "runs",
         "last_seq",
         "tells a verb, which writes its event itself, from a plain statement; SQLite has row triggers",
-    ),
-    (
-        "run_events",
-        "env_id",
-        "finds the runs of an environment by what never changes; SQLite enters a run anew in no such index",
     ),
     (
         "label_sets",
@@ -38,12 +33,19 @@ const ONLY_POSTGRES: [(&str, &str, &str); 7] = [
     ("workers", "locked_runs", "names runs whose rows another transaction has; SQLite has no row locks"),
 ];
 
+/// Tables that only PostgreSQL has: the usual steps of runs are stored without their texts, and `run_events` is a view
+/// of both tables. On SQLite it is a table.
+const ONLY_POSTGRES_TABLES: [&str; 2] = ["run_log", "run_steps"];
+
 #[tokio::test]
 async fn databases_have_the_same_tables_and_columns() {
     let postgres = Fixture::open_bare(Kind::Postgres).await;
     let sqlite = Fixture::open_bare(Kind::Sqlite).await;
     let mut ours = postgres.plain.columns().await.unwrap();
     let theirs = sqlite.plain.columns().await.unwrap();
+    for table in ONLY_POSTGRES_TABLES {
+        assert!(ours.remove(table).is_some(), "{table} is not there any more");
+    }
     for (table, column, _) in ONLY_POSTGRES {
         let columns = ours.get_mut(table).unwrap();
         let before = columns.len();

@@ -30,6 +30,11 @@ impl Database {
         Self::make(server_url, template::on_server(server_url))
     }
 
+    /// Creates a copy of the database `template`, which must have no sessions.
+    pub fn copy(server_url: &str, template: &str) -> Result<Self> {
+        Self::make(server_url, Some(template.to_owned()))
+    }
+
     fn make(server_url: &str, template: Option<String>) -> Result<Self> {
         let name = format!("tm_{}", Uuid::new_v4().simple());
         let maintenance_url = with_database(server_url, "postgres")?;

@@ -126,7 +126,10 @@ pub async fn events_cannot_be_changed_or_deleted(fixture: Fixture) {
                  SELECT run_id, seq, 'info', 'something else' FROM run_events",
             );
         } else {
-            attempts.push("TRUNCATE {ops}.run_events");
+            attempts.push("TRUNCATE {ops}.run_log");
+            attempts.push("TRUNCATE {ops}.run_steps");
+            attempts.push("DELETE FROM {ops}.run_steps");
+            attempts.push("UPDATE {ops}.run_log SET message = 'something else'");
         }
         for attempt in attempts {
             refused(fixture.plain.execute(attempt).await, RefusalCode::Frozen);
@@ -342,9 +345,9 @@ pub async fn refused_or_repeated_request_leaves_no_run_mark(fixture: Fixture) {
     fixture.start(&claim, "worker-001", at(3)).await;
     fixture.finish(&first, FinalStatus::Failed, json!({}), at(4)).await;
     let RetryOutcome { run_id: next, .. } = fixture.retry(&first, at(5)).await;
-    let mut both = [format!("sha abc {first}"), format!("sha abc {next}")];
-    both.sort();
-    assert_eq!(marks(&fixture).await, both);
+    let mut all = [format!("retry_of {first} {next}"), format!("sha abc {first}"), format!("sha abc {next}")];
+    all.sort();
+    assert_eq!(marks(&fixture).await, all);
 }
 
 /// Returns the time of a row that was inserted with the database clock.

@@ -146,6 +146,7 @@ pub async fn different_request_with_a_used_key_is_refused(fixture: Fixture) {
         QueueRun { timeout_secs: Some(2), ..first.clone() },
         QueueRun { concurrency_key: Some("k".to_owned()), ..first.clone() },
         QueueRun { labels: vec!["gpu".to_owned()], ..first.clone() },
+        QueueRun { kind: "email".to_owned(), ..first.clone() },
     ];
     for other in others {
         refused(fixture.try_queue(other, at(1)).await, RefusalCode::KeyConflict);

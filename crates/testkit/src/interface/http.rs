@@ -31,7 +31,7 @@ use tidemill_store::{
     Store, SweptRun,
 };
 use tidemill_wire::claims::ClaimRequest;
-use tidemill_wire::runs::{Append, Finish, FinishMany, FinishOne, Hold};
+use tidemill_wire::runs::{Append, BatchRun, Finish, FinishMany, FinishOne, Hold};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tower::ServiceExt as _;
@@ -137,6 +137,21 @@ impl Interface for HttpInterface {
     fn queue(&self, request: QueueRun, run: RunId, now: Timestamp) -> InterfaceFuture<'_, QueueOutcome> {
         let client = self.at(now);
         Box::pin(async move { client.queue_run_as(request, Some(run)).await.map_err(error) })
+    }
+
+    fn queue_many(
+        &self,
+        requests: Vec<(QueueRun, RunId)>,
+        now: Timestamp,
+    ) -> InterfaceFuture<'_, Vec<QueueOutcome>> {
+        let client = self.at(now);
+        let named = requests.into_iter().map(|(request, run)| {
+            let mut named = BatchRun::from(request);
+            named.run.run_id = Some(run);
+            named
+        });
+        let named = named.collect();
+        Box::pin(async move { client.queue_runs(named).await.map_err(error) })
     }
 
     fn claim(&self, ask: ClaimRuns, now: Timestamp) -> InterfaceFuture<'_, Vec<Claim>> {

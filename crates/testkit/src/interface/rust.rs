@@ -18,6 +18,14 @@ impl Interface for Store {
         Box::pin(self.queue_run(request, run, Some(now)))
     }
 
+    fn queue_many(
+        &self,
+        requests: Vec<(QueueRun, RunId)>,
+        now: Timestamp,
+    ) -> InterfaceFuture<'_, Vec<QueueOutcome>> {
+        Box::pin(self.queue_runs(requests, Some(now)))
+    }
+
     fn claim(&self, ask: ClaimRuns, now: Timestamp) -> InterfaceFuture<'_, Vec<Claim>> {
         Box::pin(self.claim_runs(ask, Some(now)))
     }

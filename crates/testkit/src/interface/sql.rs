@@ -107,6 +107,15 @@ fn text<T: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static>>(
     row.try_get::<String, _>(column)?.parse().map_err(|source| sqlx::Error::Decode(Box::new(source)))
 }
 
+fn queued(row: &PgRow) -> sqlx::Result<QueueOutcome> {
+    Ok(QueueOutcome {
+        run_id: text(row, "run_id")?,
+        status: text(row, "status")?,
+        queued_at: row.try_get("queued_at")?,
+        created: row.try_get("created")?,
+    })
+}
+
 fn held(row: &PgRow) -> sqlx::Result<RunLease> {
     Ok(RunLease {
         held: row.try_get("held")?,
@@ -121,7 +130,8 @@ impl Interface for SqlInterface {
             "SELECT * FROM ops.queue_run(p_project_id := $1, p_env := $2, p_git_sha := $3, p_git_ref := $4, \
              p_metadata := $5, p_idempotency_key := $6, p_priority := $7, p_available_at := $8, \
              p_expires_at := $9, p_max_attempts := $10, p_max_losses := $11, p_backoff_secs := $12, \
-             p_timeout_secs := $13, p_concurrency_key := $14, p_labels := $15, p_run_id := $16, p_now := $17)",
+             p_timeout_secs := $13, p_concurrency_key := $14, p_labels := $15, p_run_id := $16, p_now := $17, \
+             p_kind := $18)",
         )
         .bind(request.project)
         .bind(request.env)
@@ -139,18 +149,29 @@ impl Interface for SqlInterface {
         .bind(request.concurrency_key)
         .bind(request.labels)
         .bind(run.to_string())
-        .bind(now);
+        .bind(now)
+        .bind(request.kind);
+        Box::pin(async move { queued(&self.row(call).await?).map_err(failed) })
+    }
+
+    fn queue_many(
+        &self,
+        requests: Vec<(QueueRun, RunId)>,
+        now: Timestamp,
+    ) -> InterfaceFuture<'_, Vec<QueueOutcome>> {
+        // All fields, also those with their default.
+        let element = |(request, run): (QueueRun, RunId)| {
+            let mut element = serde_json::to_value(request).unwrap_or_default();
+            element["run_id"] = run.as_str().into();
+            element
+        };
+        let elements: Vec<Json> = requests.into_iter().map(element).collect();
+        let call = sqlx::query("SELECT * FROM ops.queue_runs(p_runs := $1, p_now := $2)")
+            .bind(Json::Array(elements))
+            .bind(now);
         Box::pin(async move {
-            let row = self.row(call).await?;
-            let read = || -> sqlx::Result<QueueOutcome> {
-                Ok(QueueOutcome {
-                    run_id: text(&row, "run_id")?,
-                    status: text(&row, "status")?,
-                    queued_at: row.try_get("queued_at")?,
-                    created: row.try_get("created")?,
-                })
-            };
-            read().map_err(failed)
+            let rows = self.rows(call).await?;
+            rows.iter().map(queued).collect::<sqlx::Result<_>>().map_err(failed)
         })
     }
 

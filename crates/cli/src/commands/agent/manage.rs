@@ -30,7 +30,7 @@ pub(super) async fn list(client: &Client, out: Out) -> Result<ExitCode, Failure>
                 state(agent, now),
                 agent.capacity.to_string().into(),
                 if agent.labels.is_empty() { "–".into() } else { agent.labels.join(", ").into() },
-                agent.project_id.clone().unwrap_or_else(|| "all".to_owned()).into(),
+                agent.projects.list().into(),
                 isolation(agent),
                 times::format_relative(agent.seen_at, now).into(),
                 agent.version.as_str().into(),

@@ -73,7 +73,7 @@ pub(crate) enum FeedCommand {
         #[arg(long)]
         note: Option<String>,
     },
-    /// Show the record counts of the last scan, by price range, and how many of them were fetched and stored
+    /// Show the record counts of the last scan by range, and how many records were fetched and stored
     #[command(after_help = "Example:\n  tidemill feed heatmap nivoda")]
     Heatmap {
         /// Name of the feed
@@ -88,7 +88,7 @@ pub(crate) enum FeedCommand {
         #[arg(long, default_value_t = 50)]
         limit: usize,
     },
-    /// List gaps: price ranges that the watermark passed without covering them
+    /// List gaps: ranges of the partition field that the watermark passed without covering them
     #[command(after_help = "Example:\n  tidemill feed gaps nivoda --all")]
     Gaps {
         /// Name of the feed; the default is all feeds

@@ -5,7 +5,7 @@ use crate::values::parse_metadata;
 use clap::{Args, Subcommand};
 use std::time::Duration;
 use tidemill_core::event::Level;
-use tidemill_core::limits::GRAPH_NAME_CHARS_MAX;
+use tidemill_core::limits::{GRAPH_NAME_CHARS_MAX, KIND_BYTES_MAX};
 use tidemill_core::run::{Lane, RunState};
 use tidemill_core::{Json, RunId};
 
@@ -45,13 +45,50 @@ pub(crate) struct RunRequestArgs {
     /// Label that a worker must have to claim the run; may be repeated
     #[arg(long = "label", value_name = "LABEL")]
     pub(crate) labels: Vec<String>,
+    /// Kind of work, by which a worker chooses the handler, such as email
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(crate) kind: String,
+}
+
+/// Options of a single request, which exclude `--from`.
+const REQUEST_OPTIONS: [&str; 16] = [
+    "project",
+    "env",
+    "git_sha",
+    "git_ref",
+    "metadata",
+    "priority",
+    "attempts",
+    "backoff",
+    "timeout",
+    "concurrency_key",
+    "labels",
+    "kind",
+    "idempotency_key",
+    "available_at",
+    "expires_at",
+    "watch",
+];
+
+/// Makes an option optional if `--from` names the requests.
+fn optional_with_from(argument: clap::Arg) -> clap::Arg {
+    argument.required(false).required_unless_present("from").default_value_if(
+        "from",
+        clap::builder::ArgPredicate::IsPresent,
+        "",
+    )
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunCommand {
     /// Queue a run, and print its id
-    #[command(after_help = "Examples:\n  tidemill run queue --project shop --env staging\n  \
-                            tidemill run queue --project shop --env staging --git-ref main --watch")]
+    #[command(
+        after_help = "Examples:\n  \
+                      tidemill run queue --project shop --env staging --kind email --metadata '{\"to\": \"ada\"}'\n  \
+                      tidemill run queue --from requests.jsonl",
+        mut_arg("project", optional_with_from),
+        mut_arg("env", optional_with_from)
+    )]
     Queue {
         #[command(flatten)]
         request: Box<RunRequestArgs>,
@@ -67,10 +104,14 @@ pub(crate) enum RunCommand {
         /// Follow the run until it ends
         #[arg(long)]
         watch: bool,
+        /// Queue one run for each line of this file, or of standard input if it is -; a line is a JSON object with the
+        /// fields of the HTTP API and of idempotency_key
+        #[arg(long, value_name = "FILE", conflicts_with_all = REQUEST_OPTIONS)]
+        from: Option<String>,
     },
     /// List runs, newest first
     #[command(after_help = "Examples:\n  tidemill run list --project shop --status failed\n  \
-                            tidemill run list --since 2h --limit 100")]
+                            tidemill run list --kind email --since 2h --limit 100")]
     List(Box<RunListArgs>),
     /// Show a run and its attempts, and which of its effects are certain
     #[command(after_help = "Example:\n  tidemill run show run-0192f5a0-7c1e-7b3a-9d4e-2f6a8b0c1d2e")]
@@ -182,6 +223,9 @@ pub(crate) struct RunListArgs {
     /// Show only runs of this lane: ops, graph or sync
     #[arg(long)]
     pub(crate) lane: Option<Lane>,
+    /// Show only runs of this kind
+    #[arg(long, value_parser = parse_kind)]
+    pub(crate) kind: Option<String>,
     /// Show only sync runs of this feed
     #[arg(long)]
     pub(crate) feed: Option<String>,
@@ -232,6 +276,11 @@ fn parse_id_prefix(text: &str) -> Result<String, String> {
         return Ok(format!("run-{rest}"));
     }
     Err("a run id is `run-` followed by lower-case letters, digits and hyphens".to_owned())
+}
+
+fn parse_kind(text: &str) -> Result<String, String> {
+    let fits = (1..=KIND_BYTES_MAX).contains(&text.len());
+    if fits { Ok(text.to_owned()) } else { Err(format!("give 1 to {KIND_BYTES_MAX} bytes")) }
 }
 
 fn parse_sha_prefix(text: &str) -> Result<String, String> {

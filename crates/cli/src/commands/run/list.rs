@@ -13,7 +13,7 @@ use tidemill_core::run::Run;
 use tidemill_core::shell::quote;
 use tidemill_wire::runs::ListRuns;
 
-/// Column of the names.
+/// Column of the names, and of the kinds without names.
 const NAME_COLUMN: usize = 2;
 
 /// Converts the options into a request.
@@ -29,6 +29,7 @@ async fn list_request(client: &Client, args: RunListArgs) -> Result<ListRuns, Fa
         env: args.env,
         status: args.status.or(args.state),
         lane: args.lane,
+        kind: args.kind,
         feed: args.feed,
         since: args.since.map(|when| when.resolve_past(now)),
         until: args.until.map(|when| when.resolve_past(now)),
@@ -50,6 +51,7 @@ fn next_page_command(request: &ListRuns, last: &str) -> String {
         ("--env", request.env.clone()),
         ("--status", request.status.map(|status| status.to_string())),
         ("--lane", request.lane.map(|lane| lane.to_string())),
+        ("--kind", request.kind.clone()),
         ("--feed", request.feed.clone()),
         ("--since", time(&request.since)),
         ("--until", time(&request.until)),
@@ -79,6 +81,12 @@ pub(super) async fn list(client: &Client, args: RunListArgs, out: Out) -> Result
     let now = client.info().await?.now;
     let mut header = vec!["RUN", "STATE", "ENVIRONMENT", "TRY", "QUEUED", "TOOK", "WORKER", "REF"];
     let mut rows: Vec<Vec<Cell>> = runs.iter().map(|run| row(run, now)).collect();
+    if runs.iter().any(|run| !run.kind.is_empty()) {
+        header.insert(NAME_COLUMN, "KIND");
+        for (run, row) in runs.iter().zip(&mut rows) {
+            row.insert(NAME_COLUMN, if run.kind.is_empty() { "–" } else { &run.kind }.into());
+        }
+    }
     // Runs of lane `ops` have no name, so the column is omitted if there are no others.
     if runs.iter().any(|run| run.name().is_some()) {
         header.insert(NAME_COLUMN, "NAME");

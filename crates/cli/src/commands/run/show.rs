@@ -97,6 +97,9 @@ fn print_facts(run: &Run, now: Timestamp, out: Out) {
     if let Some(name) = run.name() {
         line("name", name.to_owned());
     }
+    if !run.kind.is_empty() {
+        line("kind", run.kind.clone());
+    }
     out.print(Line::from(format!("{:<14}", "state")).and(out.paint(&describe_state(run), style(run))));
     line("environment", run.env_id.to_string());
     let git = [run.git_ref.as_deref(), run.git_sha.as_deref()];

@@ -6,7 +6,7 @@ use crate::requests;
 use crate::times;
 use std::process::ExitCode;
 use tidemill_client::Client;
-use tidemill_core::feed::{Cents, PRICE_CEILING};
+use tidemill_core::diamond::{Cents, PRICE_CEILING};
 use tidemill_core::partition::PartitionState;
 use tidemill_core::records::{Partition, Sync, SyncStatus};
 use tidemill_core::{Json, Timestamp};
@@ -89,7 +89,7 @@ fn partition_row(partition: &Partition, now: Timestamp) -> Vec<Cell> {
     };
     vec![
         partition.partition_id.as_str().into(),
-        format_prices(partition.prices.from, partition.prices.to).into(),
+        format_prices(partition.range.from, partition.range.to).into(),
         Cell::new(partition.state.to_string(), style),
         format!("{}/{}", partition.next_offset, partition.predicted).into(),
         partition.changed.to_string().into(),
@@ -128,7 +128,7 @@ pub(in crate::commands) async fn heatmap(client: &Client, feed: &str, out: Out) 
             let width = usize::try_from(partition.predicted).unwrap_or(0) * BAR_WIDTH
                 / usize::try_from(max).unwrap_or(1);
             vec![
-                format_prices(partition.prices.from, partition.prices.to).into(),
+                format_prices(partition.range.from, partition.range.to).into(),
                 partition.predicted.to_string().into(),
                 partition.fetched.to_string().into(),
                 partition.stored.to_string().into(),

@@ -37,6 +37,8 @@ fn run_goes_from_queued_to_success(fixture: &Fixture) {
         "abc123",
         "--git-ref",
         "main",
+        "--kind",
+        "email",
         "--metadata",
         r#"{"trigger": "webhook"}"#,
     ]);
@@ -71,7 +73,8 @@ fn check_list(fixture: &Fixture, id: &str) {
     let mut lines = table.lines();
     assert!(lines.next().unwrap().starts_with("RUN "), "{table}");
     let row = lines.next().unwrap();
-    for word in [id, "queued", "shop/staging", " ago", "main abc123"] {
+    assert!(table.lines().next().is_some_and(|header| header.contains(" KIND ")), "{table}");
+    for word in [id, "queued", "email", "shop/staging", " ago", "main abc123"] {
         assert!(row.contains(word), "{word}: {row}");
     }
     assert_eq!(fixture.json(&["run", "list", "--status", "running"]).as_array().map(Vec::len), Some(0));
@@ -82,12 +85,15 @@ fn check_list(fixture: &Fixture, id: &str) {
         &["--lane", "ops", "--env", "staging", "--project", "shop", "--state", "queued"][..],
         &["--since", "1h", "--id", prefix, "--sha", "abc1", "--ref", "ma"],
         &["--id", id, "--until", "2100-01-01T00:00:00Z"],
+        &["--kind", "email"],
+        &["--kind", "email", "--status", "queued", "--env", "staging"],
     ] {
         assert_eq!(listed(options), Some(1), "{options:?}");
     }
     for options in [
         &["--lane", "graph"][..],
         &["--env", "production"],
+        &["--kind", "mail"],
         &["--until", "1h"],
         &["--since", "2100-01-01T00:00:00Z"],
         &["--sha", "abd1"],
@@ -97,8 +103,9 @@ fn check_list(fixture: &Fixture, id: &str) {
     ] {
         assert_eq!(listed(options), Some(0), "{options:?}");
     }
-    let page = fixture.tidemill(&["run", "list", "--limit", "1", "--lane", "ops", "--ref", "ma"]);
-    let older = format!("older runs: tidemill run list --lane ops --ref ma --before {id}");
+    let page =
+        fixture.tidemill(&["run", "list", "--limit", "1", "--lane", "ops", "--kind", "email", "--ref", "ma"]);
+    let older = format!("older runs: tidemill run list --lane ops --kind email --ref ma --before {id}");
     assert_eq!(page.stderr.trim(), older, "{page:?}");
 }
 
@@ -106,12 +113,14 @@ fn check_list(fixture: &Fixture, id: &str) {
 fn check_run(fixture: &Fixture, id: &str) {
     let shown = fixture.json(&["run", "show", id]);
     assert_eq!((text(&shown, "status"), text(&shown, "claimed_by")), ("success", "builder"));
-    assert_eq!(at(&shown, "metadata.trigger"), "webhook");
+    assert_eq!((at(&shown, "metadata.trigger"), text(&shown, "kind")), (&"webhook".into(), "email"));
     assert_eq!(at(&shown, "metadata.exit_code"), 0);
     assert_eq!(text(&shown, "tries.0.run_id"), id);
     assert!(text(&shown, "tries.0.certainty").contains("committed once"));
     let page = fixture.ok(&["run", "show", id]);
-    for word in [id, "success", "shop/staging", "main abc123", "builder", "It succeeded", "CERTAINTY"] {
+    for word in
+        [id, "success", "email", "shop/staging", "main abc123", "builder", "It succeeded", "CERTAINTY"]
+    {
         assert!(page.contains(word), "{word}: {page}");
     }
 }
@@ -129,6 +138,7 @@ fn check_events(fixture: &Fixture, id: &str) {
         .expect("the command printed the run");
     let given: serde_json::Value = serde_json::from_str(text(given, "message")).expect("it is JSON");
     assert_eq!((text(&given, "run_id"), text(&given, "metadata.trigger")), (id, "webhook"));
+    assert_eq!(text(&given, "kind"), "email");
     let stream = |line: &str| {
         let event = events.iter().find(|event| text(event, "message") == line).expect("the line is there");
         (text(event, "level").to_owned(), text(event, "payload.stream").to_owned())

@@ -21,7 +21,7 @@ fn make_due(fixture: &Fixture) {
 }
 
 fn schedule_is_added_fired_paused_and_removed(fixture: &Fixture) {
-    let message = add(fixture, "nightly", &["--label", "gpu"]);
+    let message = add(fixture, "nightly", &["--label", "gpu", "--kind", "report"]);
     assert!(message.contains("schedule nightly fires next at "), "{message}");
     let list = fixture.json(&["schedule", "list"]);
     assert_eq!((text(&list, "0.schedule_id"), text(&list, "0.time_zone")), ("nightly", "Europe/Berlin"));
@@ -39,6 +39,7 @@ fn schedule_is_added_fired_paused_and_removed(fixture: &Fixture) {
     assert_eq!(at(&done, "scheduled").as_array().map(Vec::len), Some(1), "ten missed fires queue one run");
     let run = fixture.run(&text(&done, "scheduled.0").parse().unwrap());
     assert_eq!((run.git_ref.as_deref(), run.labels), (Some("main"), vec!["gpu".to_owned()]));
+    assert_eq!(run.kind, "report");
     assert!(fixture.ok(&["schedule", "list"]).contains(" ago"));
 
     let message = fixture.ok(&["schedule", "pause", "nightly", "--note", "holidays"]);

@@ -43,7 +43,7 @@ fn full_postgres_disk_is_reported_and_recovered_from() {
                 RAISE EXCEPTION 'could not extend file \"base/1/2\": No space left on device' \
                 USING ERRCODE = 'disk_full', HINT = 'Check free disk space.'; END $$";
     fixture.sql(fill).expect("the function is created");
-    let fill = "CREATE TRIGGER disk_full BEFORE INSERT ON ops.run_events EXECUTE FUNCTION ops.disk_full()";
+    let fill = "CREATE TRIGGER disk_full BEFORE INSERT ON ops.run_steps EXECUTE FUNCTION ops.disk_full()";
     fixture.sql(fill).expect("the trigger is created");
     let queue = ["run", "queue", "--project", "shop", "--env", "staging"];
     assert_full(&fixture.tidemill(&queue));
@@ -53,7 +53,7 @@ fn full_postgres_disk_is_reported_and_recovered_from() {
 
     std::fs::write(proxy, "").expect("the file is written");
     worker.wait_for_stderr(FULL, 1);
-    fixture.sql("DROP TRIGGER disk_full ON ops.run_events").expect("the trigger is dropped");
+    fixture.sql("DROP TRIGGER disk_full ON ops.run_steps").expect("the trigger is dropped");
     fixture.wait_for_state(&id, RunState::Success);
     assert_eq!(fixture.tries(&id).len(), 1, "the worker waited; the run was not lost");
     fixture.queue(&[]);

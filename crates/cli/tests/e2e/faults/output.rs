@@ -112,6 +112,8 @@ fn command_gets_the_run_and_no_database_access(fixture: &Fixture) {
         "abc",
         "--git-ref",
         "main",
+        "--kind",
+        "email",
         "--metadata",
         r#"{"deep": {"ü": [1, null]}}"#,
     ]);
@@ -148,13 +150,14 @@ fn command_gets_the_run_and_no_database_access(fixture: &Fixture) {
         "TIDEMILL_ENV=staging",
         "TIDEMILL_ATTEMPT=1",
         "TIDEMILL_EPOCH=1",
+        "TIDEMILL_RUN_KIND=email",
         "TIDEMILL_GIT_SHA=abc",
         "TIDEMILL_GIT_REF=main",
         "KEPT=yes",
     ] {
         assert!(lines.iter().any(|line| line == variable), "{variable}: {lines:?}");
     }
-    let known = ["RUN_ID", "PROJECT", "ENV", "ATTEMPT", "EPOCH", "GIT_SHA", "GIT_REF"]
+    let known = ["RUN_ID", "RUN_KIND", "PROJECT", "ENV", "ATTEMPT", "EPOCH", "GIT_SHA", "GIT_REF"]
         .map(|name| format!("TIDEMILL_{name}="));
     let ours = lines.iter().filter(|line| line.starts_with("TIDEMILL_"));
     let leaks: Vec<_> = ours.filter(|line| !known.iter().any(|name| line.starts_with(name))).collect();

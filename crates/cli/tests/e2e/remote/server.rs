@@ -82,7 +82,7 @@ fn server_answers_until_it_is_killed() {
     let mut server = Server::start(&fixture);
     let client = server.client();
     let info = fixture.block(client.info()).expect("the server answers");
-    assert_eq!((info.caller.as_str(), info.project), ("ann", None));
+    assert_eq!((info.caller.as_str(), info.projects.is_all()), ("ann", true));
     server.kill();
     assert!(fixture.block(client.info()).is_err_and(|error| error.is_transient()));
     server.restart(&fixture);

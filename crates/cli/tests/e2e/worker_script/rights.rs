@@ -10,7 +10,7 @@ use crate::fixture::{TIMEOUT, wait_until};
 use crate::process::{Process, run};
 
 /// Functions that the worker role may call, as listed in `docs/sql-functions.md`.
-const FUNCTIONS: [&str; 21] = [
+const FUNCTIONS: [&str; 22] = [
     "add_artifact",
     "append_event",
     "append_events",
@@ -25,6 +25,7 @@ const FUNCTIONS: [&str; 21] = [
     "is_draining",
     "lease_guard",
     "queue_run",
+    "queue_runs",
     "register_worker",
     "retire_worker",
     "retry_run",

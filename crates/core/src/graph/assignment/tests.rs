@@ -1,6 +1,7 @@
 //! Tests of fairness, pools, weights and labels.
 
 use super::*;
+use crate::project_set::ProjectSet;
 
 fn workspace(name: &str) -> Workspace {
     Workspace { project: "shop".to_owned(), name: name.to_owned() }
@@ -24,7 +25,14 @@ fn ready(index: usize, name: &str) -> ReadyJob {
 }
 
 fn agent(capacity: i32) -> AgentSlots {
-    AgentSlots { id: Uuid::nil(), labels: Vec::new(), project: None, capacity, free: capacity, away: false }
+    AgentSlots {
+        id: Uuid::nil(),
+        labels: Vec::new(),
+        projects: ProjectSet::All,
+        capacity,
+        free: capacity,
+        away: false,
+    }
 }
 
 fn queue(jobs: impl IntoIterator<Item = ReadyJob>) -> ReadyQueue {
@@ -112,7 +120,7 @@ fn agent_limited_to_a_project_gets_no_other_jobs() {
     let mut other = ready(1, "one");
     other.requirements.project = "mine".to_owned();
     let mut bound = agent(8);
-    bound.project = Some("mine".to_owned());
+    bound.projects = ProjectSet::only(["mine", "ours"]);
     let mut queue = queue([ready(0, "one"), other]);
     let assigned = queue.assign(&BTreeMap::new(), &mut [bound, agent(1)], &mut BTreeMap::new(), usize::MAX);
     assert_eq!(assigned.len(), 2);

@@ -2,11 +2,12 @@
 
 use super::super::check::LocatedJob;
 use super::super::definition::{Command, JobSpec, Limits, OnAgentLost};
-use super::super::error::{DefinitionErrors, Position, shown};
 use super::super::pattern::{Pattern, check_path};
 use super::super::units;
-use super::super::yaml::{Node, Value};
-use super::{NAME_HINT, check_environment, check_keys, is_variable, name_of, text_of, variables};
+use super::{NAME_HINT, check_environment, name_of, variables};
+use crate::definition::error::{DefinitionErrors, Position, shown};
+use crate::definition::fields::{check_keys, is_variable, text_of};
+use crate::definition::yaml::{Node, Value};
 use crate::limits::{
     COMMAND_BYTES_MAX, JOB_MEMORY_BYTES_MIN, JOB_PROCESSES_MAX, JOB_WEIGHT_MAX, NEEDS_MAX,
     RERUN_AFTER_SECS_MIN, RETRIES_MAX,

@@ -281,7 +281,7 @@ fn documented_limits_match_the_code() {
     let mib = |bytes: usize| format!("{} MiB", bytes / 1024 / 1024);
     let expected = [
         ("the file", mib(limits::GRAPH_BYTES_MAX)),
-        ("levels of nesting in the file", limits::GRAPH_DEPTH_MAX.to_string()),
+        ("levels of nesting in the file", limits::DEFINITION_DEPTH_MAX.to_string()),
         ("jobs", limits::GRAPH_JOBS_MAX.to_string()),
         ("`name` of the file", format!("{} characters", limits::GRAPH_NAME_CHARS_MAX)),
         (

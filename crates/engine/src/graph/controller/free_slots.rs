@@ -57,7 +57,7 @@ pub(super) fn agent_slots(state: &AgentState, free: Option<i32>) -> assignment::
     assignment::AgentSlots {
         id: agent.agent_id,
         labels: agent.labels.clone(),
-        project: agent.project_id.clone(),
+        projects: agent.projects.clone(),
         capacity: agent.capacity,
         free: free.unwrap_or(0),
         away: free.is_none(),

@@ -74,7 +74,7 @@ impl Syncs {
             return Ok(PageOutcome::Skipped);
         }
         for (name, count) in [
-            ("tidemill_repeated_stones_total", counts.repeats()),
+            ("tidemill_repeated_records_total", counts.repeats()),
             ("tidemill_nameless_records_total", counts.nameless),
         ] {
             if count > 0 {

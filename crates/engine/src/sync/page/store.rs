@@ -45,7 +45,7 @@ impl Syncs {
         self.steps.add(began.elapsed());
         metrics::histogram!("tidemill_page_seconds", "feed" => sync.feed.clone()).record(began.elapsed());
         metrics::counter!("tidemill_pages_total", "feed" => sync.feed.clone()).increment(1);
-        metrics::counter!("tidemill_page_stones_total", "feed" => sync.feed.clone())
+        metrics::counter!("tidemill_page_records_total", "feed" => sync.feed.clone())
             .increment(page.items.len() as u64);
         Ok(PageOutcome::Stored(next, Box::new(PageContext { sync, item, progress, is_over: store.ends })))
     }
@@ -129,10 +129,10 @@ impl Syncs {
 
 /// Content of a page, in the order in which it is written.
 struct PageContent {
-    /// The last version of each stone, sorted by stone id.
+    /// The last version of each record, sorted by record id.
     items: Vec<Item>,
-    /// The stone ids of the new records, in the feed's order.
-    stone_ids: Vec<String>,
+    /// The record ids of the new records, in the feed's order.
+    record_ids: Vec<String>,
     /// Records that could not be read.
     bad: Vec<NewReject>,
     /// Number of records that were not read before.
@@ -142,13 +142,13 @@ struct PageContent {
 
 impl PageContent {
     fn of(context: &PageContext, store: &page::PageWrite, page: &FeedPage) -> Self {
-        let (mut last, mut bad, mut stone_ids) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let (mut last, mut bad, mut record_ids) = (BTreeMap::new(), Vec::new(), Vec::new());
         for record in page.records().skip(store.from_index) {
-            stone_ids.push(record.name().into_owned());
+            record_ids.push(record.name().into_owned());
             match record {
-                Record::Accepted(item) => drop(last.insert(item.stone_id.as_str(), item)),
+                Record::Accepted(item) => drop(last.insert(item.record_id.as_str(), item)),
                 Record::Rejected(item) => bad.push(NewReject {
-                    stone_id: item.name().into_owned(),
+                    record_id: item.name().into_owned(),
                     stage: Stage::Fetch,
                     reason: item.reason.clone(),
                     payload: item.payload.clone(),
@@ -157,7 +157,7 @@ impl PageContent {
         }
         Self {
             items: last.into_values().cloned().collect(),
-            stone_ids,
+            record_ids,
             bad,
             fetched: store.next_offset.saturating_sub(context.progress.next_offset),
             hash: page::page_hash(page),
@@ -201,7 +201,7 @@ impl PageCommit {
                 fetched: int(body.fetched),
                 rejected: int((body.bad.len() + self.refused.len()) as u64),
                 hash: &body.hash,
-                stone_ids: &body.stone_ids,
+                record_ids: &body.record_ids,
                 feed: &context.item.feed,
                 items: &storable,
                 receipt: &self.receipt,
@@ -218,7 +218,7 @@ impl PageCommit {
     async fn reject(&self, tx: &mut Tx<'_>) -> Result<(), Error> {
         let item = &self.context.item;
         let refused = self.refused.iter().map(|(index, reason)| NewReject {
-            stone_id: self.body.items[*index].stone_id.clone(),
+            record_id: self.body.items[*index].record_id.clone(),
             stage: Stage::Store,
             reason: reason.clone(),
             payload: self.body.items[*index].payload.clone(),

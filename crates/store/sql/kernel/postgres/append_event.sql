@@ -1,23 +1,24 @@
 -- Moves a claimed run to running, at its start or its first event. False if it is not claimed, or not by this caller.
 CREATE FUNCTION {ops}.enter_running(p_run_id text, p_worker_id text, p_epoch integer, p_now timestamptz)
 RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    v_seq integer;
 BEGIN
-    WITH started AS (
-        UPDATE {ops}.runs run
-           SET status = 'running', updated_at = p_now,
-               lease_until = p_now + make_interval(secs => coalesce(run.lease_secs, {lease_secs})),
-               -- A registered worker stops the command itself and reports it: the deadline includes the time for that.
-               deadline_at = p_now + make_interval(secs => run.timeout_secs
-                   + CASE WHEN run.worker_id IS NULL THEN 0 ELSE {cancel_grace_secs} END),
-               attention_at = least(run.attention_at, p_now + make_interval(secs => run.timeout_secs)),
-               last_seq = run.last_seq + 1
-         WHERE run.run_id = p_run_id AND run.status = 'claimed' AND {caller_is_holder}
-        RETURNING run.run_id, run.last_seq)
-    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, created_at)
-    SELECT s.run_id, s.last_seq, 'evt-' || substr(s.run_id, 5) || '-' || s.last_seq, 'transition', 'info',
-           'Run started', '{"from": "claimed", "to": "running"}', p_now
-      FROM started s;
-    RETURN FOUND;
+    UPDATE {ops}.runs run
+       SET status = 'running', updated_at = p_now,
+           lease_until = p_now + make_interval(secs => coalesce(run.lease_secs, {lease_secs})),
+           -- A registered worker stops the command itself and reports it: the deadline includes the time for that.
+           deadline_at = p_now + make_interval(secs => run.timeout_secs
+               + CASE WHEN run.worker_id IS NULL THEN 0 ELSE {cancel_grace_secs} END),
+           attention_at = least(run.attention_at, p_now + make_interval(secs => run.timeout_secs)),
+           last_seq = run.last_seq + 1
+     WHERE run.run_id = p_run_id AND run.status = 'claimed' AND {caller_is_holder}
+    RETURNING run.last_seq INTO v_seq;
+    IF v_seq IS NULL THEN
+        RETURN false;
+    END IF;
+    INSERT INTO {ops}.run_steps (created_at, seq, step, run_id) VALUES (p_now, v_seq, 'r', p_run_id);
+    RETURN true;
 END
 $$;
 
@@ -128,7 +129,7 @@ BEGIN
         END IF;
         v_same := CASE WHEN v_event.key IS NOT NULL THEN 'k:' || v_event.key
             ELSE 'h:' || md5(v_event.level || chr(31) || v_event.message || chr(31) || v_text) END;
-        SELECT e.event_id INTO v_id FROM {ops}.run_events e
+        SELECT coalesce(e.event_id, 'evt-' || substr(p_run_id, 5) || '-' || e.seq) INTO v_id FROM {ops}.run_log e
          WHERE e.run_id = p_run_id AND e.same_as = v_same
            AND (v_event.key IS NOT NULL OR e.created_at > v_now - make_interval(secs => {event_repeat_secs}))
          ORDER BY e.seq LIMIT 1;
@@ -136,9 +137,8 @@ BEGIN
         IF v_id IS NULL AND v_held THEN
             v_seq := v_seq + 1;
             v_id := 'evt-' || substr(p_run_id, 5) || '-' || v_seq;
-            INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, event_key, same_as,
-                                          created_at)
-            VALUES (p_run_id, v_seq, v_id, 'log', v_event.level, v_event.message, v_event.payload, v_event.key, v_same,
+            INSERT INTO {ops}.run_log (run_id, seq, kind, level, message, payload, event_key, same_as, created_at)
+            VALUES (p_run_id, v_seq, 'log', v_event.level, v_event.message, v_event.payload, v_event.key, v_same,
                     v_now);
         ELSIF NOT v_held AND (v_id IS NULL OR v_event.key IS NULL) THEN
             v_id := NULL;

@@ -92,8 +92,8 @@ BEGIN
         RAISE EXCEPTION 'run % is a graph and must be retried with its jobs', p_run_id
             USING ERRCODE = 'TM009', HINT = format('Run `tidemill graph retry %s`.', p_run_id);
     END IF;
-    SELECT s.run_id INTO v_next FROM {ops}.runs s WHERE s.retry_of = p_run_id;
-    IF FOUND THEN
+    v_next := {ops}.successor_of(p_run_id);
+    IF v_next IS NOT NULL THEN
         RETURN QUERY SELECT v_next, false;
         RETURN;
     ELSIF v_run.status NOT IN ('failed', 'cancelled') THEN
@@ -178,7 +178,7 @@ BEGIN
             v_next := {ops}.follow_run(p_run_id, 0, 0, NULL, v_now);
         END IF;
         RETURN QUERY SELECT 'duplicate'::text,
-            coalesce(v_next, (SELECT s.run_id FROM {ops}.runs s WHERE s.retry_of = p_run_id));
+            coalesce(v_next, {ops}.successor_of(p_run_id));
     ELSE
         RAISE EXCEPTION 'run % is %, and not stalled', p_run_id, v_run.status USING ERRCODE = 'TM009',
             HINT = format('Run `tidemill run cancel %s` to stop it.', p_run_id);

@@ -2,7 +2,7 @@
 -- same request id returns the same runs.
 --
 -- While a long transaction keeps old row versions alive, the start of the index fills with entries of runs that were
--- claimed long ago, and each claim would read past all of them. A claim that detects this (its search was slow twice)
+-- claimed long ago, and each claim would read past all of them. A claim that detects this (two searches were slow)
 -- saves the position of the first live entry in the label set; for a short time other claims start there (ADR 12).
 CREATE FUNCTION {ops}.claim_next_run(
     p_worker_id  text,
@@ -14,7 +14,7 @@ CREATE FUNCTION {ops}.claim_next_run(
     p_lease_secs integer DEFAULT NULL,
     p_now        timestamptz DEFAULT NULL)
 RETURNS TABLE (run_id text, project_id text, env_id text, git_sha text, git_ref text, metadata jsonb,
-               epoch integer, attempt integer, timeout_secs integer, lease_until timestamptz)
+               epoch integer, attempt integer, timeout_secs integer, lease_until timestamptz, kind text)
 LANGUAGE plpgsql {verb} SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -22,20 +22,22 @@ DECLARE
     v_until timestamptz := v_now + make_interval(secs => coalesce(p_lease_secs, {lease_secs}));
     -- NULL if the worker has promised no heartbeats: the sweeper does not fail such a run for silence (ADR 24).
     v_lease_secs integer := CASE WHEN p_worker IS NULL THEN p_lease_secs ELSE coalesce(p_lease_secs, {lease_secs}) END;
-    v_event jsonb := jsonb_build_object('from', 'queued', 'to', 'claimed', 'worker_id', p_worker_id);
     v_left  integer := least(greatest(p_limit, 1), {batch_max});
-    v_first boolean := true;
     -- Whether this search ignores saved positions, and claims from any label set.
     v_unrestricted boolean := false;
     v_slow         boolean := false;
+    v_locked       boolean;
+    v_worker       record;
+    v_sets         record;
     v_heads        record;
-    v_started      timestamptz;
+    v_started      timestamptz := clock_timestamp();
     v_duration     interval;
     v_claimed      integer;
     v_label_set    integer;
     v_priority     integer;
     v_ready_from   timestamptz;
     v_ready_to     timestamptz;
+    v_run_to       text;
 BEGIN
     IF p_worker_id IS NULL OR p_worker_id = '' THEN
         RAISE EXCEPTION 'worker name must not be empty' USING ERRCODE = 'TM006';
@@ -47,40 +49,72 @@ BEGIN
     END IF;
     IF p_request_id IS NOT NULL THEN
         -- Two identical requests at the same time: the second waits here, and then finds the runs of the first.
-        PERFORM pg_advisory_xact_lock(
-            hashtextextended('tidemill claim ' || p_worker_id || ' ' || p_request_id, 0));
+        v_locked := pg_advisory_xact_lock(
+            hashtextextended('tidemill claim ' || p_worker_id || ' ' || p_request_id, 0)) IS NULL;
+        RETURN QUERY
+            SELECT r.run_id, r.project_id, r.env_id, r.git_sha, r.git_ref, r.metadata,
+                   r.epoch, r.attempt, r.timeout_secs, r.lease_until, r.kind
+              FROM {ops}.runs r
+             WHERE r.claimed_by = p_worker_id AND r.claim_request = p_request_id AND r.finished_at IS NULL;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+    END IF;
+    IF p_worker IS NOT NULL THEN
+        SELECT w.ended_at, w.draining INTO v_worker FROM {ops}.workers w WHERE w.worker_id = p_worker;
+        IF v_worker.ended_at IS NOT NULL THEN
+            RAISE EXCEPTION 'worker % was declared dead, and its runs were given to other workers', p_worker_id
+                USING ERRCODE = 'TM005', HINT = 'Stop its commands, and register again.';
+        ELSIF v_worker.draining THEN
+            -- No new runs. The branch above has returned those that it got with this request id.
+            RETURN;
+        END IF;
+    END IF;
+
+    SELECT count(*) AS fitting, min(s.label_set_id) AS first, bool_or(s.scan_until > v_started) AS any_saved,
+           EXISTS (SELECT FROM {ops}.runs r
+                    WHERE r.gate = 'time' AND r.attention_at <= v_now AND r.available_at <= v_now) AS any_due
+      INTO v_sets FROM {ops}.label_sets s WHERE {label_set_is_claimable};
+    IF v_sets.any_due THEN
+        -- Runs that have become available may come first.
+        PERFORM {ops}.open_due({batch_max}, v_now);
+    END IF;
+    IF v_sets.fitting = 1 AND v_sets.any_saved IS NOT TRUE THEN
+        -- The usual case needs no comparison between label sets.
+        v_label_set := v_sets.first;
+        v_started := clock_timestamp();
+        {claim_first}
+        {claim_last};
+        IF clock_timestamp() - v_started > interval '3 milliseconds' THEN
+            PERFORM {ops}.save_position(v_label_set);
+        END IF;
+        RETURN;
+    ELSIF v_sets.fitting = 0 THEN
+        RETURN;
     END IF;
 
     LOOP
         v_claimed := 0;
         v_started := clock_timestamp();
-        -- One query: the checks that come first, and the first run of every label set that fits, in order.
-        SELECT v_first AND EXISTS (
-                   SELECT FROM {ops}.runs r
-                    WHERE r.claimed_by = p_worker_id AND r.claim_request = p_request_id
-                      AND r.finished_at IS NULL) AS is_repeat,
-               (SELECT CASE WHEN w.ended_at IS NOT NULL THEN 'ended' WHEN w.draining THEN 'draining' END
-                  FROM {ops}.workers w WHERE v_first AND w.worker_id = p_worker) AS worker_state,
-               v_first AND EXISTS (
-                   SELECT FROM {ops}.runs r WHERE r.gate = 'time' AND r.available_at <= v_now) AS any_due,
-               bool_or(h.is_saved) AS any_saved,
+        -- The first run of every label set that fits, in order.
+        SELECT bool_or(h.is_saved) AS any_saved,
                array_agg(h.label_set_id) AS label_set_ids, array_agg(h.is_saved) AS is_saved,
-               array_agg(h.priority) AS priorities, array_agg(h.ready_at) AS ready_ats
+               array_agg(h.priority) AS priorities, array_agg(h.ready_at) AS ready_ats,
+               array_agg(h.run_id) AS run_ids
           INTO v_heads
           FROM (SELECT s.label_set_id, s.scan_until > v_started AND NOT v_unrestricted AS is_saved,
-                       head.priority, head.ready_at
+                       head.priority, head.ready_at, head.run_id
                   FROM {ops}.label_sets s
                   LEFT JOIN LATERAL (
-                    SELECT r.priority, r.ready_at FROM {ops}.runs r
+                    SELECT r.priority, r.ready_at, r.run_id FROM {ops}.runs r
                      WHERE r.label_set_id = s.label_set_id AND r.gate = 'open'
                        AND (v_unrestricted OR s.scan_until IS NULL OR s.scan_until <= v_started)
-                     ORDER BY r.priority DESC, r.ready_at LIMIT 1) head ON true
+                     ORDER BY r.priority DESC, r.ready_at, r.run_id LIMIT 1) head ON true
                  WHERE {label_set_is_claimable}
                    AND (head.priority IS NOT NULL OR s.scan_until > v_started)
-                 ORDER BY head.priority DESC, head.ready_at) h;
+                 ORDER BY head.priority DESC, head.ready_at, head.run_id) h;
         IF v_heads.any_saved THEN
-            SELECT v_heads.is_repeat, v_heads.worker_state, v_heads.any_due, true AS any_saved, n.label_set_ids,
-                   n.is_saved, n.priorities, n.ready_ats
+            SELECT true AS any_saved, n.label_set_ids, n.is_saved, n.priorities, n.ready_ats, n.run_ids
               INTO v_heads FROM {ops}.find_from_saved_positions(p_labels, p_projects, v_started, v_now) n;
         END IF;
         v_duration := clock_timestamp() - v_started;
@@ -90,27 +124,6 @@ BEGIN
             v_slow := true;
             CONTINUE;
         END IF;
-        v_first := false;
-
-        IF v_heads.is_repeat THEN
-            RETURN QUERY
-                SELECT r.run_id, r.project_id, r.env_id, r.git_sha, r.git_ref, r.metadata,
-                       r.epoch, r.attempt, r.timeout_secs, r.lease_until
-                  FROM {ops}.runs r
-                 WHERE r.claimed_by = p_worker_id AND r.claim_request = p_request_id
-                   AND r.finished_at IS NULL;
-            RETURN;
-        ELSIF v_heads.worker_state = 'ended' THEN
-            RAISE EXCEPTION 'worker % was declared dead, and its runs were given to other workers', p_worker_id
-                USING ERRCODE = 'TM005', HINT = 'Stop its commands, and register again.';
-        ELSIF v_heads.worker_state = 'draining' THEN
-            -- No new runs. The branch above has returned those that it got with this request id.
-            RETURN;
-        ELSIF v_heads.any_due THEN
-            -- Runs that have become available may come first: search again.
-            PERFORM {ops}.open_due({batch_max}, v_now);
-            CONTINUE;
-        END IF;
 
         FOR v_position IN 1 .. coalesce(cardinality(v_heads.label_set_ids), 0) LOOP
             v_label_set := v_heads.label_set_ids[v_position];
@@ -118,38 +131,15 @@ BEGIN
             v_ready_from := v_heads.ready_ats[v_position];
             v_ready_to := CASE WHEN NOT v_unrestricted AND v_priority = v_heads.priorities[v_position + 1]
                                THEN v_heads.ready_ats[v_position + 1] ELSE 'infinity' END;
+            v_run_to := v_heads.run_ids[v_position + 1];
             IF v_duration > interval '3 milliseconds' AND v_heads.is_saved[v_position] IS NOT TRUE THEN
-                UPDATE {ops}.label_sets
-                   SET scan_priority = v_priority, scan_ready_at = v_ready_from,
-                       scan_until = clock_timestamp() + least(greatest(v_duration * 20, '100 ms'), '1 s')
-                 WHERE label_set_id = (SELECT s.label_set_id FROM {ops}.label_sets s
-                                        WHERE s.label_set_id = v_label_set FOR UPDATE SKIP LOCKED);
+                PERFORM {ops}.write_position(v_label_set, v_priority, v_ready_from, v_duration);
             END IF;
-            -- Runs of this label set and priority, up to the first run of the next label set. By ctid, which does not
-            -- change while the rows are locked: a second search by id would double the cost.
-            RETURN QUERY
-                WITH claimed AS (
-                    UPDATE {ops}.runs r
-                       SET status = 'claimed', gate = NULL, claimed_by = p_worker_id, worker_id = p_worker,
-                           claim_request = p_request_id, epoch = least(r.epoch, 2147483646) + 1, started_at = v_now,
-                           lease_secs = v_lease_secs, lease_until = v_until, attention_at = v_until,
-                           last_seq = r.last_seq + 1, updated_at = v_now
-                     WHERE r.ctid = ANY (ARRAY(
-                        SELECT q.ctid FROM {ops}.runs q
-                         WHERE q.label_set_id = v_label_set AND q.gate = 'open'
-                           AND q.priority = v_priority AND q.ready_at >= v_ready_from AND q.ready_at <= v_ready_to
-                         ORDER BY q.priority DESC, q.ready_at, q.run_id LIMIT v_left
-                           FOR UPDATE SKIP LOCKED))
-                    RETURNING r.run_id, r.project_id, r.env_id, r.git_sha, r.git_ref, r.metadata,
-                              r.epoch, r.attempt, r.timeout_secs, r.lease_until, r.last_seq),
-                recorded AS (
-                    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, created_at)
-                    SELECT c.run_id, c.last_seq, 'evt-' || substr(c.run_id, 5) || '-' || c.last_seq, 'transition',
-                           'info', 'Run claimed by worker', v_event, v_now
-                      FROM claimed c)
-                SELECT c.run_id, c.project_id, c.env_id, c.git_sha, c.git_ref, c.metadata,
-                       c.epoch, c.attempt, c.timeout_secs, c.lease_until
-                  FROM claimed c;
+            -- Runs of this label set and priority, up to the first run of the next label set.
+            {claim_first}
+                AND q.priority = v_priority AND q.ready_at >= v_ready_from AND q.ready_at <= v_ready_to
+                AND (q.ready_at < v_ready_to OR q.run_id < v_run_to)
+            {claim_last};
             GET DIAGNOSTICS v_claimed = ROW_COUNT;
             EXIT WHEN v_claimed > 0;
         END LOOP;
@@ -165,38 +155,72 @@ BEGIN
 END
 $$;
 
+-- Saves the position of the first run of a label set, where claims start to read for a short time (ADR 12). It does not
+-- wait for another session that saves one.
+CREATE FUNCTION {ops}.write_position(p_label_set integer, p_priority integer, p_ready_at timestamptz,
+                                     p_duration interval)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE {ops}.label_sets
+       SET scan_priority = p_priority, scan_ready_at = p_ready_at,
+           scan_until = clock_timestamp() + least(greatest(p_duration * 20, '100 ms'), '1 s')
+     WHERE label_set_id = (SELECT s.label_set_id FROM {ops}.label_sets s
+                            WHERE s.label_set_id = p_label_set FOR UPDATE SKIP LOCKED);
+END
+$$;
+
+-- Searches the first run of a label set after a slow claim, and saves its position if that is slow too: the claim may
+-- have waited for the processor only.
+CREATE FUNCTION {ops}.save_position(p_label_set integer)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_started  timestamptz := clock_timestamp();
+    v_head     record;
+    v_duration interval;
+BEGIN
+    SELECT r.priority, r.ready_at INTO v_head FROM {ops}.runs r
+     WHERE r.label_set_id = p_label_set AND r.gate = 'open' ORDER BY r.priority DESC, r.ready_at LIMIT 1;
+    v_duration := clock_timestamp() - v_started;
+    IF FOUND AND v_duration > interval '3 milliseconds' THEN
+        PERFORM {ops}.write_position(p_label_set, v_head.priority, v_head.ready_at, v_duration);
+    END IF;
+END
+$$;
+
 -- The first run of every label set that fits, in order, from the saved positions on. Higher priorities are always
 -- searched from their start.
 CREATE FUNCTION {ops}.find_from_saved_positions(p_labels text[], p_projects text[], p_started timestamptz,
                                                 p_now timestamptz)
-RETURNS TABLE (label_set_ids integer[], is_saved boolean[], priorities integer[], ready_ats timestamptz[])
+RETURNS TABLE (label_set_ids integer[], is_saved boolean[], priorities integer[], ready_ats timestamptz[],
+               run_ids text[])
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     v_now ALIAS FOR p_now;
 BEGIN
     RETURN QUERY
-        SELECT array_agg(h.label_set_id), array_agg(h.is_saved), array_agg(h.priority), array_agg(h.ready_at)
-          FROM (SELECT s.label_set_id, scan.is_saved, head.priority, head.ready_at
+        SELECT array_agg(h.label_set_id), array_agg(h.is_saved), array_agg(h.priority), array_agg(h.ready_at),
+               array_agg(h.run_id)
+          FROM (SELECT s.label_set_id, scan.is_saved, head.priority, head.ready_at, head.run_id
                   FROM {ops}.label_sets s
                  CROSS JOIN LATERAL (SELECT coalesce(s.scan_until > p_started, false) AS is_saved) scan
                  CROSS JOIN LATERAL (
-                    (SELECT r.priority, r.ready_at FROM {ops}.runs r
+                    (SELECT r.priority, r.ready_at, r.run_id FROM {ops}.runs r
                       WHERE r.label_set_id = s.label_set_id AND r.gate = 'open'
                         AND r.priority > CASE WHEN scan.is_saved THEN s.scan_priority ELSE -{priority_max} - 1 END
-                      ORDER BY r.priority DESC, r.ready_at LIMIT 1)
+                      ORDER BY r.priority DESC, r.ready_at, r.run_id LIMIT 1)
                     UNION ALL
-                    (SELECT r.priority, r.ready_at FROM {ops}.runs r
+                    (SELECT r.priority, r.ready_at, r.run_id FROM {ops}.runs r
                       WHERE scan.is_saved AND r.label_set_id = s.label_set_id AND r.gate = 'open'
                         AND r.priority = s.scan_priority AND r.ready_at >= s.scan_ready_at
-                      ORDER BY r.priority DESC, r.ready_at LIMIT 1)
+                      ORDER BY r.priority DESC, r.ready_at, r.run_id LIMIT 1)
                     UNION ALL
-                    (SELECT r.priority, r.ready_at FROM {ops}.runs r
+                    (SELECT r.priority, r.ready_at, r.run_id FROM {ops}.runs r
                       WHERE scan.is_saved AND r.label_set_id = s.label_set_id AND r.gate = 'open'
                         AND r.priority < s.scan_priority
-                      ORDER BY r.priority DESC, r.ready_at LIMIT 1)
+                      ORDER BY r.priority DESC, r.ready_at, r.run_id LIMIT 1)
                     LIMIT 1) head
                  WHERE {label_set_is_claimable}
-                 ORDER BY head.priority DESC, head.ready_at) h;
+                 ORDER BY head.priority DESC, head.ready_at, head.run_id) h;
 END
 $$;

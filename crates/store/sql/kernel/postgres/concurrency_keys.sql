@@ -145,7 +145,8 @@ BEGIN
             SELECT r.run_id, r.project_id, r.concurrency_key, r.priority, r.ready_at,
                    r.project_id || ' ' || r.concurrency_key AS key_name
               FROM {ops}.runs r
-             WHERE r.gate = 'time' AND r.available_at <= p_now
+             -- attention_at is not later than available_at, and indexed.
+             WHERE r.gate = 'time' AND r.attention_at <= p_now AND r.available_at <= p_now
                AND (r.concurrency_key IS NULL OR r.project_id || ' ' || r.concurrency_key <> ALL (v_busy))
              ORDER BY r.available_at LIMIT v_wanted
                FOR UPDATE SKIP LOCKED

@@ -1,3 +1,11 @@
+-- The successor of a run, or NULL.
+CREATE FUNCTION {ops}.successor_of(p_run_id text)
+RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (SELECT k.run_id FROM {ops}.run_lookup k WHERE k.kind = 'retry_of' AND k.value = p_run_id);
+END
+$$;
+
 -- Queues the successor of an ended run. There is at most one: a repeated call returns it.
 CREATE FUNCTION {ops}.follow_run(p_run_id text, p_failures integer, p_losses integer,
                                  p_available_at timestamptz, p_now timestamptz)
@@ -9,8 +17,8 @@ DECLARE
     v_id   text;
     v_ready timestamptz;
 BEGIN
-    SELECT s.run_id INTO v_id FROM {ops}.runs s WHERE s.retry_of = p_run_id;
-    IF FOUND THEN
+    v_id := {ops}.successor_of(p_run_id);
+    IF v_id IS NOT NULL THEN
         RETURN v_id;
     END IF;
     SELECT * INTO v_run FROM {ops}.runs r WHERE r.run_id = p_run_id;
@@ -23,18 +31,17 @@ BEGIN
     IF p_available_at > p_now THEN
         v_gate := 'time';
     END IF;
-    INSERT INTO {ops}.runs (run_id, project_id, env_id, lane, git_sha, git_ref, metadata, priority, label_set_id,
+    INSERT INTO {ops}.runs (run_id, project_id, env_id, lane, kind, git_sha, git_ref, metadata, priority, label_set_id,
         concurrency_key, gate, ready_at, available_at, attention_at, timeout_secs, attempt, failures, losses,
         max_attempts, max_losses, backoff_secs, retry_of, last_seq, queued_at, created_at, updated_at)
-    VALUES (v_next, v_run.project_id, v_run.env_id, v_run.lane, v_run.git_sha, v_run.git_ref,
+    VALUES (v_next, v_run.project_id, v_run.env_id, v_run.lane, v_run.kind, v_run.git_sha, v_run.git_ref,
         coalesce(v_run.input, v_run.metadata), v_run.priority, v_run.label_set_id, v_run.concurrency_key, v_gate,
         v_ready, p_available_at, CASE v_gate WHEN 'time' THEN p_available_at END,
         v_run.timeout_secs, v_run.attempt + 1, p_failures, p_losses, v_run.max_attempts, v_run.max_losses,
         v_run.backoff_secs, p_run_id, 1, p_now, p_now, p_now);
-    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, env_id, created_at)
-    VALUES (v_next, 1, 'evt-' || substr(v_next, 5) || '-1', 'transition', 'info', 'Run queued',
-            jsonb_build_object('to', 'queued', 'retry_of', p_run_id, 'attempt', v_run.attempt + 1), v_run.env_id,
-            p_now);
+    INSERT INTO {ops}.run_steps (created_at, seq, step, run_id, detail, env_id)
+    VALUES (p_now, 1, 'q', v_next,
+            jsonb_build_object('to', 'queued', 'retry_of', p_run_id, 'attempt', v_run.attempt + 1), v_run.env_id);
     RETURN v_next;
 END
 $$;
@@ -54,14 +61,9 @@ END
 $$;
 
 -- Finishes one run, and returns applied, duplicate or stale. finish_runs would cost a sixth more.
-CREATE FUNCTION {ops}.finish_run_outcome(
-    p_run_id    text,
-    p_status    text,
-    p_metadata  jsonb DEFAULT '{}'::jsonb,
-    p_worker_id text DEFAULT NULL,
-    p_epoch     integer DEFAULT NULL,
-    p_now       timestamptz DEFAULT NULL)
-RETURNS text LANGUAGE plpgsql {verb} AS $$
+CREATE FUNCTION {ops}.finish_one(p_run_id text, p_status text, p_metadata jsonb, p_worker_id text, p_epoch integer,
+                                 p_now timestamptz)
+RETURNS text LANGUAGE plpgsql AS $$
 -- `run` is a row of the table in a statement, and the record of that name elsewhere.
 #variable_conflict use_column
 DECLARE
@@ -83,26 +85,23 @@ BEGIN
     END IF;
     -- The usual case is one statement: the holder reports the end of a running run. If it changes no row, find out why.
     IF p_status <> 'cancelled' THEN
-        WITH ended AS (
-            UPDATE {ops}.runs run
-               SET status = p_status, finished_at = v_now, updated_at = v_now, end_cause = 'reported',
-                   input = CASE WHEN p_metadata = '{}'::jsonb THEN run.input ELSE coalesce(run.input, run.metadata) END,
-                   metadata = run.metadata || p_metadata, attention_at = NULL, last_seq = run.last_seq + 1
-             WHERE run.run_id = p_run_id AND run.status = 'running' AND run.lane = 'ops' AND {caller_is_holder}
-            RETURNING run.run_id, run.last_seq, octet_length(run.metadata::text) > {metadata_max} AS is_oversize,
-                      p_status = 'failed' OR run.retry_of IS NOT NULL OR run.metadata ?| '{artifacts,schedule}'
-                          AS has_sequel),
-        recorded AS (
-            INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, created_at)
-            SELECT e.run_id, e.last_seq, 'evt-' || substr(e.run_id, 5) || '-' || e.last_seq, 'transition',
-                   CASE p_status WHEN 'success' THEN 'info' ELSE 'error' END,
-                   CASE p_status WHEN 'success' THEN 'Run succeeded' ELSE 'Run failed' END,
-                   jsonb_build_object('from', 'running', 'to', p_status, 'cause', 'reported'), v_now
-              FROM ended e)
-        SELECT e.is_oversize, e.has_sequel INTO run FROM ended e;
+        UPDATE {ops}.runs run
+           SET status = p_status, finished_at = v_now, updated_at = v_now, end_cause = 'reported',
+               input = CASE WHEN p_status = 'success' OR p_metadata = '{}'::jsonb THEN run.input
+                            ELSE coalesce(run.input, run.metadata) END,
+               metadata = run.metadata || p_metadata, attention_at = NULL, last_seq = run.last_seq + 1
+         WHERE run.run_id = p_run_id AND run.status = 'running' AND run.lane = 'ops' AND {caller_is_holder}
+        RETURNING run.last_seq,
+                  CASE WHEN p_metadata = '{}'::jsonb THEN false
+                       ELSE octet_length(run.metadata::text) > {metadata_max} END AS is_oversize,
+                  p_status = 'failed' OR run.retry_of IS NOT NULL OR run.metadata ?| '{artifacts,schedule}'
+                      AS has_sequel
+          INTO run;
         IF FOUND AND run.is_oversize THEN
             RAISE EXCEPTION 'the merged metadata is larger than % bytes', {metadata_max} USING ERRCODE = 'TM007';
         ELSIF FOUND THEN
+            INSERT INTO {ops}.run_steps (created_at, seq, step, run_id)
+            VALUES (v_now, run.last_seq, CASE p_status WHEN 'success' THEN 's' ELSE 'f' END, p_run_id);
             IF run.has_sequel THEN
                 PERFORM {ops}.after_finish(p_run_id, v_now);
             END IF;
@@ -142,18 +141,34 @@ BEGIN
     v_passes := run.status = 'claimed' AND p_status <> 'cancelled';
     UPDATE {ops}.runs r
        SET status = p_status, finished_at = v_now, updated_at = v_now, gate = NULL, end_cause = v_cause,
-           input = CASE WHEN p_metadata = '{}'::jsonb THEN r.input ELSE coalesce(r.input, r.metadata) END,
+           input = CASE WHEN p_status = 'success' OR p_metadata = '{}'::jsonb THEN r.input
+                        ELSE coalesce(r.input, r.metadata) END,
            metadata = r.metadata || p_metadata, attention_at = NULL,
            last_seq = r.last_seq + CASE WHEN v_passes THEN 2 ELSE 1 END
      WHERE r.run_id = p_run_id
     RETURNING r.last_seq INTO v_seq;
     IF v_passes THEN
-        PERFORM {ops}.record_step(p_run_id, v_seq - 1, 'claimed', 'running', NULL, NULL, v_now);
+        INSERT INTO {ops}.run_steps (created_at, seq, step, run_id)
+        VALUES (v_now, v_seq, CASE p_status WHEN 'success' THEN 'S' ELSE 'F' END, p_run_id);
+    ELSE
+        PERFORM {ops}.record_step(p_run_id, v_seq, run.status, p_status, NULL, v_cause, v_now);
     END IF;
-    PERFORM {ops}.record_step(p_run_id, v_seq, CASE WHEN v_passes THEN 'running' ELSE run.status END, p_status, NULL,
-                              v_cause, v_now);
     PERFORM {ops}.after_finish(p_run_id, v_now);
     RETURN 'applied';
+END
+$$;
+
+-- Finishes a run, and returns applied, duplicate or stale. Any caller may cancel.
+CREATE FUNCTION {ops}.finish_run_outcome(
+    p_run_id    text,
+    p_status    text,
+    p_metadata  jsonb DEFAULT '{}'::jsonb,
+    p_worker_id text DEFAULT NULL,
+    p_epoch     integer DEFAULT NULL,
+    p_now       timestamptz DEFAULT NULL)
+RETURNS text LANGUAGE plpgsql {verb} AS $$
+BEGIN
+    RETURN {ops}.finish_one(p_run_id, p_status, p_metadata, p_worker_id, p_epoch, p_now);
 END
 $$;
 
@@ -203,7 +218,7 @@ BEGIN
     END IF;
     IF cardinality(p_run_ids) = 1 THEN
         run_id := p_run_ids[1];
-        outcome := {ops}.finish_run_outcome(run_id, p_statuses[1], coalesce(p_metadata[1], '{}'::jsonb), p_worker_id,
+        outcome := {ops}.finish_one(run_id, p_statuses[1], coalesce(p_metadata[1], '{}'::jsonb), p_worker_id,
                                             p_epochs[1], p_now);
         RETURN NEXT;
         RETURN;
@@ -214,7 +229,7 @@ BEGIN
            min(x.id) FILTER (WHERE x.status IS NULL) AS unknown, bool_or(x.is_no_object) AS is_no_object,
            bool_or(x.has_problem) AS has_problem, bool_or(x.has_key) AS has_key
       INTO v_asked
-      -- The columns are named as the parameters of finish_run_outcome: both include the same condition.
+      -- The columns are named as the parameters of finish_one: both include the same condition.
       FROM (SELECT a.id, a.place, run.status, {finish_allowed} AND run.lane = 'ops' AS ok,
                    jsonb_typeof(a.given) <> 'object' AS is_no_object, run.concurrency_key IS NOT NULL AS has_key,
                    a.given <> '{}'::jsonb AND {ops}.json_problem(a.given, a.given::text) IS NOT NULL AS has_problem
@@ -242,7 +257,7 @@ BEGIN
         -- Some runs are refused, have ended already, or are named twice: finish them one by one.
         FOR v_place IN 1 .. cardinality(p_run_ids) LOOP
             run_id := p_run_ids[v_place];
-            outcome := {ops}.finish_run_outcome(run_id, p_statuses[v_place], coalesce(p_metadata[v_place], '{}'::jsonb),
+            outcome := {ops}.finish_one(run_id, p_statuses[v_place], coalesce(p_metadata[v_place], '{}'::jsonb),
                                                 p_worker_id, p_epochs[v_place], p_now);
             RETURN NEXT;
         END LOOP;
@@ -254,7 +269,8 @@ BEGIN
         UPDATE {ops}.runs r
            SET status = a.asked, finished_at = v_now, updated_at = v_now, gate = NULL,
                end_cause = CASE WHEN a.asked = 'cancelled' THEN 'cancelled' ELSE 'reported' END,
-               input = CASE WHEN a.metadata = '{}'::jsonb THEN r.input ELSE coalesce(r.input, r.metadata) END,
+               input = CASE WHEN a.asked = 'success' OR a.metadata = '{}'::jsonb THEN r.input
+                            ELSE coalesce(r.input, r.metadata) END,
                metadata = r.metadata || a.metadata, attention_at = NULL,
                last_seq = r.last_seq + CASE WHEN a.passes THEN 2 ELSE 1 END
           FROM (SELECT x.id, x.asked, coalesce(x.given, '{}'::jsonb) AS metadata,
@@ -267,19 +283,16 @@ BEGIN
                   r.status <> 'success' OR r.retry_of IS NOT NULL OR r.metadata ?| '{artifacts,schedule}'
                       AS has_sequel),
     recorded AS (
-        INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, created_at)
-        SELECT e.run_id, e.last_seq - 1, 'evt-' || substr(e.run_id, 5) || '-' || e.last_seq - 1, 'transition', 'info',
-               'Run started', '{"from": "claimed", "to": "running"}', v_now
-          FROM ended e WHERE e.passes
-        UNION ALL
-        SELECT e.run_id, e.last_seq, 'evt-' || substr(e.run_id, 5) || '-' || e.last_seq, 'transition',
-               CASE e.status WHEN 'success' THEN 'info' WHEN 'failed' THEN 'error' ELSE 'warn' END,
-               CASE e.status WHEN 'success' THEN 'Run succeeded' WHEN 'failed' THEN 'Run failed'
-                             ELSE 'Run cancelled' END,
-               CASE WHEN e.status = 'success' THEN '{"from": "running", "to": "success", "cause": "reported"}'
-                    ELSE jsonb_build_object('from', e.was, 'to', e.status, 'cause',
-                             CASE e.status WHEN 'failed' THEN 'reported' ELSE 'cancelled' END) END, v_now
-          FROM ended e)
+        INSERT INTO {ops}.run_steps (created_at, seq, step, run_id)
+        SELECT v_now, e.last_seq,
+               CASE WHEN e.passes THEN CASE e.status WHEN 'success' THEN 'S' ELSE 'F' END
+                    ELSE CASE e.status WHEN 'success' THEN 's' ELSE 'f' END END, e.run_id
+          FROM ended e WHERE e.status <> 'cancelled'),
+    recorded_cancels AS (
+        INSERT INTO {ops}.run_log (run_id, seq, kind, level, message, payload, created_at)
+        SELECT e.run_id, e.last_seq, 'transition', 'warn', 'Run cancelled',
+               jsonb_build_object('from', e.was, 'to', e.status, 'cause', 'cancelled'), v_now
+          FROM ended e WHERE e.status = 'cancelled')
     SELECT bool_or(e.is_oversize) AS is_oversize,
            array_agg(e.run_id) FILTER (WHERE e.has_sequel) AS sequel
       INTO v_ended FROM ended e;
@@ -326,7 +339,7 @@ CREATE FUNCTION {ops}.finish_run(
     p_now       timestamptz DEFAULT NULL)
 RETURNS boolean LANGUAGE plpgsql {verb} AS $$
 BEGIN
-    RETURN {ops}.finish_run_outcome(p_run_id, p_status, coalesce(p_metadata, '{}'::jsonb), p_worker_id, p_epoch, p_now)
+    RETURN {ops}.finish_one(p_run_id, p_status, coalesce(p_metadata, '{}'::jsonb), p_worker_id, p_epoch, p_now)
         <> 'stale';
 END
 $$;

@@ -24,10 +24,33 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE TRIGGER run_event_is_kept BEFORE UPDATE OR DELETE ON {ops}.run_events
+-- Deletes events of removed runs from the tables behind the view; their triggers refuse all other changes.
+CREATE OR REPLACE FUNCTION {ops}.change_event()
+RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        RAISE EXCEPTION 'events are append-only' USING ERRCODE = 'TM008';
+    END IF;
+    -- A row that is two events goes with the second of them.
+    DELETE FROM {ops}.run_steps WHERE run_id = OLD.run_id AND seq = OLD.seq;
+    DELETE FROM {ops}.run_log WHERE run_id = OLD.run_id AND seq = OLD.seq;
+    RETURN OLD;
+END
+$$;
+
+CREATE OR REPLACE TRIGGER run_event_is_kept INSTEAD OF UPDATE OR DELETE ON {ops}.run_events
+    FOR EACH ROW EXECUTE FUNCTION {ops}.change_event();
+
+CREATE OR REPLACE TRIGGER run_log_is_kept BEFORE UPDATE OR DELETE ON {ops}.run_log
     FOR EACH ROW EXECUTE FUNCTION {ops}.refuse_event_change();
 
-CREATE OR REPLACE TRIGGER run_events_are_kept BEFORE TRUNCATE ON {ops}.run_events
+CREATE OR REPLACE TRIGGER run_log_stays BEFORE TRUNCATE ON {ops}.run_log
+    FOR EACH STATEMENT EXECUTE FUNCTION {ops}.refuse_event_change();
+
+CREATE OR REPLACE TRIGGER run_step_is_kept BEFORE UPDATE OR DELETE ON {ops}.run_steps
+    FOR EACH ROW EXECUTE FUNCTION {ops}.refuse_event_change();
+
+CREATE OR REPLACE TRIGGER run_steps_stay BEFORE TRUNCATE ON {ops}.run_steps
     FOR EACH STATEMENT EXECUTE FUNCTION {ops}.refuse_event_change();
 
 -- Transitions of syncs. The WHEN clauses are short, because they are prepared again for every page; a state changes

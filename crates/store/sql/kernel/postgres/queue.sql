@@ -1,3 +1,17 @@
+-- The run of an earlier request: that of the idempotency key, or that with the id.
+CREATE FUNCTION {ops}.find_request(p_project_id text, p_key text, p_run_id text, OUT run_id text, OUT status text,
+                                   OUT queued_at timestamptz, OUT request jsonb)
+LANGUAGE plpgsql AS $$
+BEGIN
+    SELECT r.run_id, r.status, r.queued_at, r.request INTO run_id, status, queued_at, request
+      FROM {ops}.runs r WHERE r.project_id = p_project_id AND r.idempotency_key = p_key;
+    IF NOT FOUND THEN
+        SELECT r.run_id, r.status, r.queued_at, r.request INTO run_id, status, queued_at, request
+          FROM {ops}.runs r WHERE r.run_id = p_run_id AND r.project_id = p_project_id;
+    END IF;
+END
+$$;
+
 -- Queues a run. A repeated request with the same idempotency key returns the existing run; another request with that
 -- key is an error.
 CREATE FUNCTION {ops}.queue_run(
@@ -18,7 +32,8 @@ CREATE FUNCTION {ops}.queue_run(
     p_labels          text[] DEFAULT '{}',
     p_run_id          text DEFAULT NULL,
     p_wake            boolean DEFAULT true,
-    p_now             timestamptz DEFAULT NULL)
+    p_now             timestamptz DEFAULT NULL,
+    p_kind            text DEFAULT '')
 RETURNS TABLE (run_id text, status text, queued_at timestamptz, created boolean)
 LANGUAGE plpgsql {verb} AS $$
 #variable_conflict use_column
@@ -30,11 +45,16 @@ DECLARE
     v_env_id  text;
     v_label_set   integer;
     v_gate    text := 'open';
+    v_wake    boolean;
     v_found   record;
     -- An expression is cheaper than PERFORM, which is a query.
     v_fits    boolean := {ops}.check_request(p_metadata, p_priority, p_max_attempts, p_max_losses, p_backoff_secs,
-        p_timeout_secs, p_labels, ARRAY[p_git_sha, p_git_ref, p_idempotency_key, p_concurrency_key]);
+        p_timeout_secs, p_labels, ARRAY[p_git_sha, p_git_ref, p_idempotency_key, p_concurrency_key], p_kind);
 BEGIN
+    IF p_run_id IS NOT NULL AND NOT (starts_with(p_run_id, 'run-') AND octet_length(p_run_id) = 40
+                                     AND translate(p_run_id, '0123456789abcdef-run', '') = '') THEN
+        PERFORM {ops}.check_run_id(p_run_id);
+    END IF;
     IF p_available_at IS NOT NULL AND NOT {ops}.is_readable_time(p_available_at) THEN
         PERFORM {ops}.refuse_time('p_available_at', p_available_at);
     ELSIF p_expires_at IS NOT NULL AND NOT {ops}.is_readable_time(p_expires_at) THEN
@@ -46,7 +66,8 @@ BEGIN
         v_labels := ARRAY(SELECT DISTINCT l COLLATE "C" FROM unnest(v_labels) l ORDER BY 1);
     END IF;
 
-    SELECT e.env_id, s.label_set_id INTO v_env_id, v_label_set
+    SELECT e.env_id, s.label_set_id, p_wake AND EXISTS (SELECT FROM {ops}.workers w WHERE w.waiting)
+      INTO v_env_id, v_label_set, v_wake
       FROM {ops}.environments e
       LEFT JOIN {ops}.label_sets s ON s.project_id = e.project_id AND s.labels = v_labels
      WHERE e.project_id = p_project_id AND e.env_type = p_env;
@@ -58,19 +79,14 @@ BEGIN
         v_request := jsonb_build_object('env', p_env, 'git_sha', p_git_sha, 'git_ref', p_git_ref,
             'metadata', p_metadata, 'priority', p_priority, 'max_attempts', p_max_attempts,
             'max_losses', p_max_losses, 'backoff_secs', p_backoff_secs, 'timeout_secs', p_timeout_secs,
-            'concurrency_key', p_concurrency_key, 'labels', v_labels,
+            'concurrency_key', p_concurrency_key, 'labels', v_labels, 'kind', p_kind,
             -- As numbers: the text of a time depends on the session's time zone.
             'available_at', extract(epoch FROM p_available_at), 'expires_at', extract(epoch FROM p_expires_at));
     END IF;
     -- Answer a repeated request before its concurrency key is entered. Without keys, the INSERT detects it.
     IF p_idempotency_key IS NOT NULL OR (p_run_id IS NOT NULL AND p_concurrency_key IS NOT NULL) THEN
-        SELECT r.run_id, r.status, r.queued_at, r.request INTO v_found FROM {ops}.runs r
-         WHERE r.project_id = p_project_id AND r.idempotency_key = p_idempotency_key;
-        IF NOT FOUND THEN
-            SELECT r.run_id, r.status, r.queued_at, r.request INTO v_found FROM {ops}.runs r
-             WHERE r.run_id = p_run_id AND r.project_id = p_project_id;
-        END IF;
-        IF FOUND THEN
+        SELECT f.* INTO v_found FROM {ops}.find_request(p_project_id, p_idempotency_key, p_run_id) f;
+        IF v_found.run_id IS NOT NULL THEN
             IF v_found.request IS DISTINCT FROM v_request THEN
                 PERFORM {ops}.refuse_key(p_idempotency_key, v_found.run_id);
             END IF;
@@ -90,21 +106,12 @@ BEGIN
         v_gate := {ops}.enter_key(v_run_id, p_project_id, p_concurrency_key, p_priority, v_now, true);
     END IF;
 
-    WITH queued AS (
-        INSERT INTO {ops}.runs (run_id, project_id, env_id, git_sha, git_ref, metadata, idempotency_key, request,
-            priority, label_set_id, concurrency_key, gate, ready_at, available_at, expires_at, attention_at,
-            timeout_secs, max_attempts, max_losses, backoff_secs, last_seq, queued_at, created_at, updated_at)
-        VALUES (v_run_id, p_project_id, v_env_id, p_git_sha, p_git_ref, p_metadata, p_idempotency_key, v_request,
-            p_priority, v_label_set, p_concurrency_key, v_gate, greatest(v_now, p_available_at), p_available_at,
-            p_expires_at, CASE v_gate WHEN 'time' THEN least(p_available_at, p_expires_at) ELSE p_expires_at END,
-            p_timeout_secs, p_max_attempts, p_max_losses, p_backoff_secs, 1, v_now, v_now, v_now)
-        ON CONFLICT DO NOTHING
-        RETURNING run_id)
-    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, env_id, created_at)
-    SELECT q.run_id, 1, 'evt-' || substr(q.run_id, 5) || '-1', 'transition', 'info', 'Run queued',
-           '{"to": "queued"}', v_env_id, v_now
-      FROM queued q;
-
+    -- A new id cannot be taken. Without ON CONFLICT, PostgreSQL neither looks for it first nor confirms the row later.
+    IF p_run_id IS NULL AND p_idempotency_key IS NULL THEN
+        {insert_run};
+    ELSE
+        {insert_run} ON CONFLICT DO NOTHING;
+    END IF;
     IF NOT FOUND THEN
         -- The run exists: the call is repeated, or another caller with this key committed after the query above. Return
         -- the existing run, and release the concurrency key that was entered for the new one. If both calls name the
@@ -116,10 +123,8 @@ BEGIN
         THEN
             PERFORM {ops}.pass_key(p_project_id, p_concurrency_key, v_run_id);
         END IF;
-        SELECT r.run_id, r.status, r.queued_at, r.request INTO v_found FROM {ops}.runs r
-         WHERE r.project_id = p_project_id
-           AND (r.idempotency_key = p_idempotency_key OR r.run_id = p_run_id);
-        IF NOT FOUND THEN
+        SELECT f.* INTO v_found FROM {ops}.find_request(p_project_id, p_idempotency_key, p_run_id) f;
+        IF v_found.run_id IS NULL THEN
             RAISE EXCEPTION 'run id % is taken', p_run_id USING ERRCODE = 'TM004';
         ELSIF v_found.request IS DISTINCT FROM v_request THEN
             PERFORM {ops}.refuse_key(p_idempotency_key, v_found.run_id);
@@ -127,9 +132,10 @@ BEGIN
         RETURN QUERY SELECT v_found.run_id, v_found.status, v_found.queued_at, false;
         RETURN;
     END IF;
+    INSERT INTO {ops}.run_steps (created_at, seq, step, run_id, env_id) VALUES (v_now, 1, 'q', v_run_id, v_env_id);
 
-    IF p_wake THEN
-        PERFORM {ops}.wake();
+    IF v_wake THEN
+        PERFORM pg_notify('{channel}', '');
     END IF;
     run_id := v_run_id;
     status := 'queued';

@@ -35,11 +35,15 @@ $$;
 
 -- Checks a request: true, or an exception. Rust checks the same, and reports all problems at once.
 CREATE FUNCTION {ops}.check_request(p_metadata jsonb, p_priority integer, p_max_attempts integer,
-    p_max_losses integer, p_backoff_secs integer, p_timeout_secs integer, p_labels text[], p_texts text[])
+    p_max_losses integer, p_backoff_secs integer, p_timeout_secs integer, p_labels text[], p_texts text[], p_kind text)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     v_metadata text := p_metadata::text;
+    v_texts    text := array_to_string(p_texts || p_labels, '');
 BEGIN
+    IF (p_kind <> '') IS NOT FALSE THEN
+        PERFORM {ops}.check_kind(p_kind);
+    END IF;
     IF jsonb_typeof(p_metadata) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'metadata must be a JSON object' USING ERRCODE = 'TM006';
     -- Sixteen characters contain neither a large number nor a deep document.
@@ -59,19 +63,37 @@ BEGIN
             {backoff_max} USING ERRCODE = 'TM006';
     ELSIF cardinality(p_labels) > {labels_max} OR p_labels IS NULL OR array_position(p_labels, NULL) IS NOT NULL THEN
         RAISE EXCEPTION 'a run has at most % labels, and none of them is NULL', {labels_max} USING ERRCODE = 'TM006';
-    ELSIF array_to_string(p_texts || p_labels, '') ~ {control} THEN
+    ELSIF '' = ANY (p_texts) OR '' = ANY (p_labels) THEN
+        RAISE EXCEPTION 'git sha, git ref, keys and labels must not be empty' USING ERRCODE = 'TM006';
+    ELSIF v_texts = '' THEN
+        RETURN true;
+    ELSIF v_texts ~ {control} THEN
         RAISE EXCEPTION 'git sha, git ref, keys and labels must not contain control characters'
             USING ERRCODE = 'TM006';
     ELSIF octet_length(array_to_string(p_labels, '')) > {key_max} THEN
         PERFORM {ops}.check_labels(p_labels);
-    ELSIF '' = ANY (p_texts) OR '' = ANY (p_labels) THEN
-        RAISE EXCEPTION 'git sha, git ref, keys and labels must not be empty' USING ERRCODE = 'TM006';
     ELSIF octet_length(array_to_string(p_texts, '')) > {key_max} THEN
         IF EXISTS (SELECT FROM unnest(p_texts) t WHERE octet_length(t) > {key_max}) THEN
             RAISE EXCEPTION 'git sha, git ref and keys are at most % bytes each', {key_max} USING ERRCODE = 'TM007';
         END IF;
     END IF;
     RETURN true;
+END
+$$;
+
+-- Refuses a kind that is NULL, too long or not on one line.
+CREATE FUNCTION {ops}.check_kind(p_kind text)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_kind IS NULL THEN
+        RAISE EXCEPTION 'kind must not be NULL'
+            USING ERRCODE = 'TM006', HINT = 'A run without a kind has the kind ''''.';
+    ELSIF octet_length(p_kind) > {kind_max} THEN
+        RAISE EXCEPTION 'kind has % bytes; at most % are allowed', octet_length(p_kind), {kind_max}
+            USING ERRCODE = 'TM007';
+    ELSIF p_kind ~ {control} THEN
+        RAISE EXCEPTION 'kind must not contain control characters' USING ERRCODE = 'TM006';
+    END IF;
 END
 $$;
 

@@ -1,13 +1,23 @@
--- Events of runs. A verb writes the event in the statement that changes the run. For plain SQL statements, these
--- functions and those in run_by_hand.sql write it, so that every change is recorded.
+-- Events of runs. A verb writes the event of its step itself. For plain SQL statements, these functions and those in
+-- run_by_hand.sql write it, so that every change is recorded. The tables run_steps and run_log hold the events; the
+-- view run_events shows both, and takes plain INSERTs.
 
 -- Writes the event of one transition. The caller has raised last_seq.
 CREATE FUNCTION {ops}.record_step(p_run_id text, p_seq integer, p_from text, p_to text, p_worker text, p_cause text,
                                   p_now timestamptz)
 RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_step "char" := CASE p_from || ' ' || p_to || coalesce(' ' || p_cause, '')
+                         WHEN 'queued claimed' THEN 'c' WHEN 'claimed running' THEN 'r'
+                         WHEN 'running success reported' THEN 's' WHEN 'running failed reported' THEN 'f' END;
 BEGIN
-    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, created_at)
-    VALUES (p_run_id, p_seq, 'evt-' || substr(p_run_id, 5) || '-' || p_seq, 'transition',
+    IF v_step IS NOT NULL THEN
+        INSERT INTO {ops}.run_steps (created_at, seq, step, run_id, detail)
+        VALUES (p_now, p_seq, v_step, p_run_id, p_worker);
+        RETURN;
+    END IF;
+    INSERT INTO {ops}.run_log (run_id, seq, kind, level, message, payload, created_at)
+    VALUES (p_run_id, p_seq, 'transition',
             CASE p_to WHEN 'failed' THEN 'error' WHEN 'cancelled' THEN 'warn' ELSE 'info' END,
             CASE p_to WHEN 'claimed' THEN 'Run claimed by worker' WHEN 'running' THEN 'Run started'
                       WHEN 'success' THEN 'Run succeeded' WHEN 'failed' THEN 'Run failed' ELSE 'Run cancelled' END,
@@ -22,11 +32,11 @@ RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_gate text := p_new.gate;
 BEGIN
-    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, env_id, created_at)
-    VALUES (p_new.run_id, 1, 'evt-' || substr(p_new.run_id, 5) || '-1', 'transition', 'info', 'Run queued',
+    INSERT INTO {ops}.run_steps (created_at, seq, step, run_id, detail, env_id)
+    VALUES (p_new.created_at, 1, 'q', p_new.run_id,
             CASE WHEN p_new.retry_of IS NULL THEN jsonb_build_object('to', p_new.status)
                  ELSE jsonb_build_object('to', p_new.status, 'retry_of', p_new.retry_of, 'attempt', p_new.attempt) END,
-            p_new.env_id, p_new.created_at);
+            p_new.env_id);
     IF p_new.concurrency_key IS NOT NULL AND p_new.finished_at IS NULL AND v_gate IS DISTINCT FROM 'time' THEN
         v_gate := {ops}.enter_key(p_new.run_id, p_new.project_id, p_new.concurrency_key, p_new.priority,
                                   p_new.ready_at, true);
@@ -44,12 +54,15 @@ BEGIN
 END
 $$;
 
--- Completes an event of a plain SQL statement: its number, its id, and last_seq of the run.
+-- Inserts an event of a plain SQL statement with the next number, and raises last_seq of the run.
 CREATE FUNCTION {ops}.event_by_hand(p_new {ops}.run_events)
 RETURNS {ops}.run_events LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_run record;
 BEGIN
+    p_new.kind := coalesce(p_new.kind, 'log');
+    p_new.payload := coalesce(p_new.payload, '{}');
+    p_new.created_at := coalesce(p_new.created_at, clock_timestamp());
     IF octet_length(p_new.message) > {message_max} THEN
         RAISE EXCEPTION 'the message is larger than % bytes', {message_max} USING ERRCODE = 'TM007';
     ELSIF octet_length(p_new.event_key) > {key_max} OR octet_length(p_new.event_id) > {key_max} THEN
@@ -67,26 +80,30 @@ BEGIN
         RAISE EXCEPTION 'seq is %; leave it out, and the event gets the next number', p_new.seq
             USING ERRCODE = 'TM006';
     END IF;
-    p_new.event_id := coalesce(p_new.event_id, 'evt-' || substr(p_new.run_id, 5) || '-' || p_new.seq);
+    IF EXISTS (SELECT FROM {ops}.run_steps s
+                WHERE s.run_id = p_new.run_id
+                  AND (s.seq = p_new.seq OR s.seq = p_new.seq + 1 AND s.step IN ('S', 'F'))) THEN
+        RAISE EXCEPTION 'run % has an event with seq % already', p_new.run_id, p_new.seq
+            USING ERRCODE = 'unique_violation', HINT = 'Leave seq out, and the event gets the next number.';
+    END IF;
+    INSERT INTO {ops}.run_log (run_id, seq, event_id, kind, level, message, payload, event_key, same_as, created_at)
+    VALUES (p_new.run_id, p_new.seq, p_new.event_id, p_new.kind, p_new.level, p_new.message, p_new.payload,
+            p_new.event_key, p_new.same_as, p_new.created_at);
     UPDATE {ops}.runs r SET last_seq = p_new.seq
      WHERE r.run_id = p_new.run_id AND r.last_seq < p_new.seq AND r.finished_at IS NULL;
+    p_new.event_id := coalesce(p_new.event_id, 'evt-' || substr(p_new.run_id, 5) || '-' || p_new.seq);
     RETURN p_new;
 END
 $$;
 
--- Events of the verbs have a digest or a kind other than log; one expression lets them pass. The trigger has no
--- condition, which would be prepared again for every statement (ADR 19).
 CREATE OR REPLACE FUNCTION {ops}.guard_event()
 RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
-    IF NEW.event_id IS NOT NULL AND (NEW.same_as IS NOT NULL OR NEW.kind OPERATOR(pg_catalog.<>) 'log') THEN
-        RETURN NEW;
-    END IF;
     RETURN {ops}.event_by_hand(NEW);
 END
 $$;
 
-CREATE OR REPLACE TRIGGER run_event_by_hand BEFORE INSERT ON {ops}.run_events
+CREATE OR REPLACE TRIGGER run_event_by_hand INSTEAD OF INSERT ON {ops}.run_events
     FOR EACH ROW EXECUTE FUNCTION {ops}.guard_event();
 
 -- Appends one event to a run whose row the caller has locked, and returns its id.
@@ -95,7 +112,6 @@ CREATE FUNCTION {ops}.write_event(p_run_id text, p_kind text, p_level text, p_me
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     v_seq integer;
-    v_id  text;
 BEGIN
     UPDATE {ops}.runs r SET last_seq = r.last_seq + 1 WHERE r.run_id = p_run_id AND r.finished_at IS NULL
     RETURNING r.last_seq INTO v_seq;
@@ -103,10 +119,9 @@ BEGIN
         -- last_seq of an ended run never changes: read the events.
         SELECT coalesce(max(e.seq), 0) + 1 INTO v_seq FROM {ops}.run_events e WHERE e.run_id = p_run_id;
     END IF;
-    v_id := 'evt-' || substr(p_run_id, 5) || '-' || v_seq;
-    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, event_key, same_as, created_at)
-    VALUES (p_run_id, v_seq, v_id, p_kind, p_level, p_message, p_payload, p_key, p_same_as, p_now);
-    RETURN v_id;
+    INSERT INTO {ops}.run_log (run_id, seq, kind, level, message, payload, event_key, same_as, created_at)
+    VALUES (p_run_id, v_seq, p_kind, p_level, p_message, p_payload, p_key, p_same_as, p_now);
+    RETURN 'evt-' || substr(p_run_id, 5) || '-' || v_seq;
 END
 $$;
 
@@ -117,7 +132,7 @@ RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_same text := 'r:' || p_verb || ':' || p_epoch;
 BEGIN
-    IF NOT EXISTS (SELECT FROM {ops}.run_events e WHERE e.run_id = p_run_id AND e.same_as = v_same) THEN
+    IF NOT EXISTS (SELECT FROM {ops}.run_log e WHERE e.run_id = p_run_id AND e.same_as = v_same) THEN
         PERFORM {ops}.write_event(p_run_id, 'refusal', 'warn', 'Refused ' || p_verb || ': the lease is gone',
             jsonb_strip_nulls(jsonb_build_object('verb', p_verb, 'epoch', p_epoch, 'worker_id', p_worker_id)),
             NULL, v_same, p_now);

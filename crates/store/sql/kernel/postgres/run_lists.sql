@@ -31,32 +31,35 @@ CREATE OR REPLACE TRIGGER run_deleted AFTER DELETE ON {ops}.runs
     FOR EACH ROW WHEN (OLD.status = ANY ('{failed,cancelled}'))
     EXECUTE FUNCTION {ops}.remove_unsuccessful_run();
 
--- The table run_lookup: commit, branch, lane and feed of a run, for lists (ADR 22). Triggers maintain it, so that plain
--- SQL statements do too.
+-- The table run_lookup: commit, branch, kind, lane and feed of a run, for lists, and its predecessor (ADR 22). Triggers
+-- maintain it, so that plain SQL statements do too.
 
--- Inserts the rows of a run. Operators are written with their schema, because the caller sets no search_path.
+-- Inserts the rows of a run.
 CREATE FUNCTION {ops}.add_lookup_rows(p_run {ops}.runs)
-RETURNS void LANGUAGE plpgsql AS $$
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO {ops}.run_lookup (kind, value, run_id)
     SELECT m.kind, m.value, p_run.run_id
-      FROM (VALUES ('lane', CASE WHEN p_run.lane OPERATOR(pg_catalog.<>) 'ops' THEN p_run.lane END),
-                   ('feed', CASE WHEN p_run.lane OPERATOR(pg_catalog.=) 'sync' THEN p_run.concurrency_key END),
-                   ('sha', p_run.git_sha), ('ref', p_run.git_ref)) m (kind, value)
+      FROM (VALUES ('lane', CASE WHEN p_run.lane <> 'ops' THEN p_run.lane END),
+                   ('feed', CASE WHEN p_run.lane = 'sync' THEN p_run.concurrency_key END),
+                   ('kind', nullif(p_run.kind, '')), ('sha', p_run.git_sha), ('ref', p_run.git_ref),
+                   ('retry_of', p_run.retry_of)) m (kind, value)
      WHERE m.value IS NOT NULL
-    ON CONFLICT DO NOTHING;
+    ON CONFLICT (kind, value, run_id) DO NOTHING;
 END
 $$;
 
--- Four searches by the whole key: one statement for all of them would be planned while the table is small, and would
+-- Searches by the whole key: one statement for all of them would be planned while the table is small, and would
 -- scan it in that session from then on.
 CREATE FUNCTION {ops}.remove_lookup_rows(p_run {ops}.runs)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM {ops}.run_lookup WHERE kind = 'lane' AND value = p_run.lane AND run_id = p_run.run_id;
     DELETE FROM {ops}.run_lookup WHERE kind = 'feed' AND value = p_run.concurrency_key AND run_id = p_run.run_id;
+    DELETE FROM {ops}.run_lookup WHERE kind = 'kind' AND value = p_run.kind AND run_id = p_run.run_id;
     DELETE FROM {ops}.run_lookup WHERE kind = 'sha' AND value = p_run.git_sha AND run_id = p_run.run_id;
     DELETE FROM {ops}.run_lookup WHERE kind = 'ref' AND value = p_run.git_ref AND run_id = p_run.run_id;
+    DELETE FROM {ops}.run_lookup WHERE kind = 'retry_of' AND value = p_run.retry_of AND run_id = p_run.run_id;
 END
 $$;
 
@@ -65,7 +68,8 @@ $$;
 CREATE OR REPLACE FUNCTION {ops}.enter_run()
 RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
-    IF NEW.git_sha IS NOT NULL OR NEW.git_ref IS NOT NULL OR NEW.lane OPERATOR(pg_catalog.<>) 'ops' THEN
+    IF NEW.git_sha IS NOT NULL OR NEW.git_ref IS NOT NULL OR NEW.retry_of IS NOT NULL
+       OR NEW.lane OPERATOR(pg_catalog.<>) 'ops' OR NEW.kind OPERATOR(pg_catalog.<>) '' THEN
         PERFORM {ops}.add_lookup_rows(NEW);
     END IF;
     IF NEW.last_seq OPERATOR(pg_catalog.=) 0 THEN
@@ -90,7 +94,8 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE TRIGGER run_lookup_changed BEFORE UPDATE OF lane, concurrency_key, git_sha, git_ref ON {ops}.runs
+CREATE OR REPLACE TRIGGER run_lookup_changed BEFORE UPDATE OF lane, kind, concurrency_key, git_sha, git_ref, retry_of
+    ON {ops}.runs
     FOR EACH ROW EXECUTE FUNCTION {ops}.update_lookup_rows();
 
 CREATE OR REPLACE TRIGGER run_lookup_removed AFTER DELETE ON {ops}.runs

@@ -15,8 +15,8 @@ CREATE FUNCTION {ops}.store_page(
     p_stored      integer,
     p_rejected    integer,
     p_page_hash   bytea,
-    p_stone_ids   text[],
-    p_stone_uuids uuid[],
+    p_record_ids  text[],
+    p_record_uuids uuid[],
     p_feed        text,
     p_ids         text[],
     p_offers      text[],
@@ -61,10 +61,10 @@ BEGIN
         RAISE EXCEPTION 'another worker has already stored the page' USING ERRCODE = 'TM005';
     END IF;
 
-    INSERT INTO {ops}.pages (run_id, partition_id, page_offset, pass, fetched, stored, changed, page_hash, stone_ids,
-        stored_at, stone_uuids)
+    INSERT INTO {ops}.pages (run_id, partition_id, page_offset, pass, fetched, stored, changed, page_hash, record_ids,
+        stored_at, record_uuids)
     VALUES (p_run_id, p_partition, p_offset, p_pass, p_fetched, p_stored, coalesce(cardinality(v_differ), 0),
-        p_page_hash, p_stone_ids, v_now, p_stone_uuids);
+        p_page_hash, p_record_ids, v_now, p_record_uuids);
 
     -- The worker and its epoch stay on the row, so that a repeated report is recognised.
     UPDATE {ops}.messages m
@@ -101,7 +101,7 @@ BEGIN
      WHERE m.state = 'done' AND m.ended_at <= v_now - interval '1 second' * coalesce(v_queue.window_secs, 0)
     RETURNING m.epoch INTO v_epoch;
 
-    -- The records come last, sorted by stone. An equal hash leaves a row unchanged.
+    -- The records come last, sorted by id. An equal hash leaves a row unchanged.
     IF v_differ IS NOT NULL THEN
         INSERT INTO {sync}.raw_diamonds_nivoda AS r (feed, supplier_stone_id, offer_id, run_id, payload, payload_hash,
             created_at, updated_at)

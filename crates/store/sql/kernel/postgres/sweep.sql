@@ -31,7 +31,12 @@ BEGIN
                w.ended_at IS NULL AND r.run_id = ANY (w.locked_runs) AS is_locked
           FROM {ops}.runs r LEFT JOIN {ops}.workers w ON w.worker_id = r.worker_id
          WHERE r.run_id IN (
-            (SELECT a.run_id FROM {ops}.runs a WHERE a.attention_at <= v_now
+            (SELECT a.run_id FROM {ops}.runs a
+              WHERE a.gate IS NOT NULL AND a.attention_at <= v_now ORDER BY a.attention_at LIMIT 4 * p_limit)
+            UNION ALL
+            -- All held runs. An index by time would cost every claim and every finish an entry.
+            (SELECT a.run_id FROM {ops}.runs a
+              WHERE a.claimed_by IS NOT NULL AND a.finished_at IS NULL AND a.attention_at <= v_now
               ORDER BY a.attention_at LIMIT 4 * p_limit)
             UNION ALL
             (SELECT h.run_id FROM {ops}.workers d
@@ -116,9 +121,9 @@ BEGIN
         RETURN;
     END IF;
     UPDATE {ops}.runs SET last_seq = v_seq, attention_at = p_now + interval '5 minutes' WHERE run_id = p_run_id;
-    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, created_at)
-    VALUES (p_run_id, v_seq, 'evt-' || substr(p_run_id, 5) || '-' || v_seq, 'request', 'error',
-            'Sweep failed', jsonb_build_object('error', left(p_error, 1000)), p_now);
+    INSERT INTO {ops}.run_log (run_id, seq, kind, level, message, payload, created_at)
+    VALUES (p_run_id, v_seq, 'request', 'error', 'Sweep failed', jsonb_build_object('error', left(p_error, 1000)),
+            p_now);
 EXCEPTION WHEN OTHERS THEN
     RAISE WARNING 'run % could not be swept: %; recording that failed too: %', p_run_id, p_error, SQLERRM;
 END
@@ -194,7 +199,7 @@ BEGIN
         IF NOT v_again AND v_promised THEN
             v_notes := v_notes || jsonb_build_object('quarantined', true, 'losses', v_run.losses + 1,
                 'output_tail', (SELECT coalesce(jsonb_agg(t.message ORDER BY t.seq), '[]'::jsonb)
-                    FROM (SELECT e.seq, left(e.message, 1000) AS message FROM {ops}.run_events e
+                    FROM (SELECT e.seq, left(e.message, 1000) AS message FROM {ops}.run_log e
                            WHERE e.run_id = p_run_id AND e.kind = 'log' ORDER BY e.seq DESC LIMIT 20) t));
         END IF;
         action := CASE WHEN NOT v_promised THEN 'stale' WHEN NOT v_again THEN 'quarantined'
@@ -227,9 +232,8 @@ BEGIN
     UPDATE {ops}.runs SET stalled_at = p_now, lease_until = NULL, updated_at = p_now,
                           attention_at = least(deadline_at, cancel_deadline_at), last_seq = last_seq + 1
      WHERE run_id = p_run.run_id;
-    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, created_at)
-    VALUES (p_run.run_id, p_run.last_seq + 1, 'evt-' || substr(p_run.run_id, 5) || '-' || p_run.last_seq + 1,
-            'request', 'warn', 'Run stalled: no sign of life from its worker',
+    INSERT INTO {ops}.run_log (run_id, seq, kind, level, message, payload, created_at)
+    VALUES (p_run.run_id, p_run.last_seq + 1, 'request', 'warn', 'Run stalled: no sign of life from its worker',
             jsonb_strip_nulls(jsonb_build_object('worker_id', p_run.claimed_by, 'silent_since',
                 to_char((p_run.lease_until - make_interval(secs => {lease_secs})) AT TIME ZONE 'UTC',
                         'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))), p_now);

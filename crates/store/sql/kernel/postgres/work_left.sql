@@ -15,7 +15,8 @@ BEGIN
             SELECT r.label_set_id FROM {ops}.runs r WHERE r.gate = 'key' AND r.lane <> 'graph'
             UNION ALL
             SELECT r.label_set_id FROM {ops}.runs r
-             WHERE r.gate = 'time' AND r.available_at <= v_now + make_interval(secs => p_soon_secs)
+             WHERE r.gate = 'time' AND r.attention_at <= v_now + make_interval(secs => p_soon_secs)
+               AND r.available_at <= v_now + make_interval(secs => p_soon_secs)
             UNION ALL
             SELECT r.label_set_id FROM {ops}.runs r
              WHERE r.claimed_by IS NOT NULL AND r.finished_at IS NULL AND r.lane <> 'graph') waiting

@@ -23,10 +23,10 @@ UPDATE graphs SET cancelled_at = $2, cancelled_by = $3, cancel_reason = $4
 
 -- name: retry_insert
 -- Queues the successor of a run, with the metadata of the original request.
-INSERT INTO runs (run_id, project_id, env_id, lane, git_sha, git_ref, metadata, priority,
+INSERT INTO runs (run_id, project_id, env_id, lane, kind, git_sha, git_ref, metadata, priority,
     label_set_id, concurrency_key, gate, ready_at, available_at, timeout_secs, attempt, failures, losses,
     max_attempts, max_losses, backoff_secs, retry_of, queued_at, created_at, updated_at)
-SELECT $2, project_id, env_id, lane, git_sha, git_ref, coalesce(input, metadata), priority,
+SELECT $2, project_id, env_id, lane, kind, git_sha, git_ref, coalesce(input, metadata), priority,
        label_set_id, concurrency_key, $3, $4, $5, timeout_secs, $6, $7, $8,
        max_attempts, max_losses, backoff_secs, run_id, $9, $9, $9
   FROM runs WHERE run_id = $1

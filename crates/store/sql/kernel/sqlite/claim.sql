@@ -12,7 +12,7 @@ SELECT iif($2 IS NULL, 0, EXISTS (SELECT 1 FROM runs WHERE claimed_by = $1 AND c
 -- name: claim_repeat
 -- The runs that an earlier request with the same id claimed.
 SELECT run_id, project_id, env_id, git_sha, git_ref, metadata, epoch, attempt, timeout_secs,
-       lease_until, priority, ready_at
+       lease_until, kind, priority, ready_at
   FROM runs WHERE claimed_by = $1 AND claim_request = $2 AND status IN ('claimed', 'running')
 
 -- name: claim_runs
@@ -50,4 +50,4 @@ UPDATE runs
        lease_until = $4 + coalesce($8, {lease_secs}) * 1000000
  WHERE run_id IN (SELECT a.run_id FROM ahead a)
 RETURNING run_id, project_id, env_id, git_sha, git_ref, metadata, epoch, attempt, timeout_secs,
-          lease_until, priority, ready_at
+          lease_until, kind, priority, ready_at

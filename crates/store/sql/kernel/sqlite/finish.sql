@@ -17,10 +17,10 @@ UPDATE runs SET status = 'running', updated_at = $2 WHERE run_id IN (SELECT valu
 
 -- name: finish_runs
 -- Ends the runs of a list: id, status, cause, metadata as text, and whether the metadata changed. Then the original
--- metadata is kept as the input of a successor.
+-- metadata is kept as the input of a successor, which a successful run does not have.
 UPDATE runs
    SET status = e.status, finished_at = $2, updated_at = $2, gate = NULL, end_cause = e.cause,
-       input = iif(e.changed, coalesce(input, metadata), input), metadata = e.metadata_now
+       input = iif(e.changed AND e.status <> 'success', coalesce(input, metadata), input), metadata = e.metadata_now
   FROM (SELECT value ->> 0 AS id, value ->> 1 AS status, value ->> 2 AS cause,
                value ->> 3 AS metadata_now, value ->> 4 AS changed FROM json_each($1)) e
  WHERE runs.run_id = e.id

@@ -12,10 +12,10 @@ SELECT e.env_id, s.label_set_id, k.run_id, k.project_id, k.status, k.queued_at, 
 -- name: queue_insert
 INSERT INTO runs (run_id, project_id, env_id, git_sha, git_ref, metadata, idempotency_key, request,
     priority, label_set_id, concurrency_key, gate, ready_at, available_at, expires_at, timeout_secs,
-    max_attempts, max_losses, backoff_secs, queued_at, created_at, updated_at)
+    max_attempts, max_losses, backoff_secs, queued_at, created_at, updated_at, kind)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8,
     $9, $10, $11, $12, $13, $14, $15, $16,
-    $17, $18, $19, $20, $20, $20)
+    $17, $18, $19, $20, $20, $20, $21)
 
 -- name: queue_label_set_insert
 INSERT INTO label_sets (project_id, labels) VALUES ($1, $2) RETURNING label_set_id

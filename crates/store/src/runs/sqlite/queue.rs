@@ -8,7 +8,8 @@ use crate::{Error, RefusalCode, catalog};
 use sqlx::SqliteConnection;
 use tidemill_core::json::check_text;
 use tidemill_core::limits::{
-    ATTEMPTS_MAX, BACKOFF_SECS_MAX, KEY_BYTES_MAX, LABELS_MAX, METADATA_BYTES_MAX, PRIORITY_MAX,
+    ATTEMPTS_MAX, BACKOFF_SECS_MAX, KEY_BYTES_MAX, KIND_BYTES_MAX, LABELS_MAX, METADATA_BYTES_MAX,
+    PRIORITY_MAX,
 };
 use tidemill_core::run::{QueueRun, RunState};
 use tidemill_core::text::first_control;
@@ -40,8 +41,17 @@ pub(in crate::runs) async fn queue(
     run_id: &RunId,
     now: Timestamp,
 ) -> Result<QueueOutcome, Error> {
-    check(request)?;
-    tidemill_core::request::check_new_run_id(run_id)?;
+    check(request, run_id)?;
+    insert(conn, request, run_id, now).await
+}
+
+/// Queues a run whose request was checked.
+pub(super) async fn insert(
+    conn: &mut SqliteConnection,
+    request: &QueueRun,
+    run_id: &RunId,
+    now: Timestamp,
+) -> Result<QueueOutcome, Error> {
     let mut labels = request.labels.clone();
     labels.sort();
     labels.dedup();
@@ -85,6 +95,7 @@ pub(in crate::runs) async fn queue(
         .bind(request.max_losses)
         .bind(request.backoff_secs)
         .bind(SqlTime(now))
+        .bind(&request.kind)
         .execute(conn)
         .await
         .map_err(failed(ACTION))?;
@@ -93,9 +104,14 @@ pub(in crate::runs) async fn queue(
 
 /// Checks the limits of a request, with the messages of `check_request`. The engine has already reported all invalid
 /// fields at once.
-fn check(request: &QueueRun) -> Result<(), Error> {
+pub(super) fn check(request: &QueueRun, run_id: &RunId) -> Result<(), Error> {
     let texts = [&request.git_sha, &request.git_ref, &request.idempotency_key, &request.concurrency_key];
-    let (code, problem) = if !request.metadata.is_object() {
+    let (code, problem) = if request.kind.len() > KIND_BYTES_MAX {
+        let length = request.kind.len();
+        (RefusalCode::TooLarge, format!("kind has {length} bytes; at most {KIND_BYTES_MAX} are allowed"))
+    } else if first_control(&request.kind).is_some() {
+        (RefusalCode::BadValue, "kind must not contain control characters".to_owned())
+    } else if !request.metadata.is_object() {
         (RefusalCode::BadValue, "metadata must be a JSON object".to_owned())
     } else if request.metadata.to_string().len() > METADATA_BYTES_MAX {
         (RefusalCode::TooLarge, format!("metadata is larger than {METADATA_BYTES_MAX} bytes"))
@@ -133,7 +149,7 @@ fn check(request: &QueueRun) -> Result<(), Error> {
     } else if request.expires_at.is_some() && request.expires_at <= request.available_at {
         (RefusalCode::BadValue, "a run cannot expire before it is available".to_owned())
     } else {
-        return Ok(());
+        return Ok(tidemill_core::request::check_new_run_id(run_id)?);
     };
     Err(Error::refused(code, problem))
 }
@@ -214,6 +230,7 @@ fn body(request: &QueueRun, labels: &[String]) -> Json {
         "timeout_secs": request.timeout_secs,
         "concurrency_key": request.concurrency_key,
         "labels": labels,
+        "kind": request.kind,
         "available_at": secs(request.available_at),
         "expires_at": secs(request.expires_at),
     })
@@ -230,6 +247,21 @@ async fn insert_label_set(
         .fetch_one(conn)
         .await
         .map_err(failed(ACTION))
+}
+
+/// Refuses an unknown project or environment.
+pub(super) async fn check_environment(
+    conn: &mut SqliteConnection,
+    project: &str,
+    env: &str,
+) -> Result<(), Error> {
+    let found: Option<i64> = sqlx::query_scalar(catalog::sqlite(catalog::QUEUE_ENVIRONMENT))
+        .bind(project)
+        .bind(env)
+        .fetch_optional(&mut *conn)
+        .await
+        .map_err(failed(ACTION))?;
+    if found.is_some() { Ok(()) } else { Err(refuse_place(conn, project, env).await?) }
 }
 
 /// Creates the refusal for an unknown project or environment.

@@ -1,0 +1,4 @@
+SELECT empty_call();
+SELECT empty_call();
+SELECT empty_call();
+SELECT empty_call();

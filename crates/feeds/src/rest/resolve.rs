@@ -1,0 +1,107 @@
+//! Resolution of `auto`: one request reveals the paginator and the list of records. `feed try` uses it too.
+
+use super::{ParsedAnswer, RestError, RestSource, open_client, read_answer, request};
+use crate::http::client::{ErrorKind, HttpRequest, Reply, RequestError};
+use crate::{FeedError, Network, Tuning};
+use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
+use tidemill_core::feed_definition::recognise::find_records;
+use tidemill_core::feed_definition::{JsonPath, JsonValue, Paginator, Recognition, recognise};
+use tidemill_core::limits::READ_BYTES_MAX;
+use url::Url;
+
+/// Paginator and data selector of a source.
+pub(super) struct Resolved {
+    pub(super) paginator: Paginator,
+    pub(super) data_selector: JsonPath,
+}
+
+impl RestSource {
+    /// Returns the paginator and the data selector. If the definition leaves them open, the first answer reveals them.
+    pub(super) async fn resolved(&self) -> Result<&Resolved, RestError> {
+        self.resolved.get_or_try_init(|| self.resolve()).await
+    }
+
+    async fn resolve(&self) -> Result<Resolved, RestError> {
+        let is_auto = matches!(self.definition.paginator, Paginator::Auto { .. });
+        if let (Some(data_selector), false) = (&self.definition.resource.data_selector, is_auto) {
+            return Ok(Resolved {
+                paginator: self.definition.paginator.clone(),
+                data_selector: data_selector.clone(),
+            });
+        }
+        let spec = &self.definition.resource.request;
+        let params = if is_auto {
+            Vec::new()
+        } else {
+            let limit = self.definition.paginator.page_size().unwrap_or(1);
+            let place = tidemill_core::feed_definition::Place::default();
+            tidemill_core::feed_definition::request_page(&self.definition.paginator, &place, limit)?.params
+        };
+        let request = request::build(&self.definition, &self.base, spec, &params, None)?;
+        let answer = self.send(&request).await?;
+        let found = recognise(answer.url.as_str(), &answer.headers, &answer.body);
+        let undecided = |what: &str, key: &str| {
+            let reason = format!("answered without a recognisable {what}; write `{key}` in the definition");
+            RequestError::new(ErrorKind::Malformed, reason).into_feed_error(&self.client.at)
+        };
+        let selector = self.definition.resource.data_selector.clone().or_else(|| find_records(&answer.body));
+        let data_selector = selector.ok_or_else(|| undecided("list of records", "data_selector"))?;
+        let paginator = if is_auto {
+            found.paginator.ok_or_else(|| undecided("pagination", "paginator"))?
+        } else {
+            self.definition.paginator.clone()
+        };
+        let word = paginator.word();
+        tracing::info!(feed.at = %self.client.at, paginator = word, %data_selector, "recognised the source");
+        Ok(Resolved { paginator, data_selector })
+    }
+}
+
+/// The result of one request to an unknown API.
+#[derive(Debug, Clone)]
+pub struct Exploration {
+    pub url: Url,
+    pub recognition: Recognition,
+    /// The first records of the answer.
+    pub sample: Vec<JsonValue>,
+}
+
+impl Exploration {
+    /// Returns the definition of a feed that reads this API into `table`.
+    pub fn to_yaml(&self, feed: &str, table: &str) -> String {
+        self.recognition.to_yaml(feed, &self.url, table)
+    }
+}
+
+/// Records of a sample.
+const SAMPLE_MAX: usize = 20;
+
+/// Requests a URL once, without credentials, and recognises the API.
+pub async fn explore(url: &str, network: &Network, tuning: Tuning) -> Result<Exploration, RestError> {
+    let invalid = |reason: String| FeedError::InvalidEndpoint { feed: "try".to_owned(), reason };
+    let parsed = Url::parse(url).map_err(|error| invalid(format!("not a URL ({error})")))?;
+    if !matches!(parsed.scheme(), "http" | "https")
+        || !parsed.username().is_empty()
+        || parsed.password().is_some()
+    {
+        return Err(invalid("write it as https://host/path, without credentials".to_owned()).into());
+    }
+    let client = open_client("try", &parsed, 0.0, network, tuning)?;
+    let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json"))]);
+    let request = HttpRequest {
+        method: reqwest::Method::GET,
+        url: parsed.clone(),
+        headers,
+        body: Vec::new(),
+        accepted: Vec::new(),
+    };
+    let read = |reply: &Reply| read_answer(&parsed, reply);
+    let answer: ParsedAnswer = client
+        .request(&request, READ_BYTES_MAX, read)
+        .await
+        .map_err(|error| error.into_feed_error(&client.at))?;
+    let recognition = recognise(answer.url.as_str(), &answer.headers, &answer.body);
+    let records = recognition.data_selector.as_ref().and_then(|path| path.select_all(&answer.body));
+    let sample = records.unwrap_or_default().into_iter().take(SAMPLE_MAX).cloned().collect();
+    Ok(Exploration { url: parsed, recognition, sample })
+}
