@@ -5,12 +5,12 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{out, workspace};
+use crate::{out, venv, workspace};
 
 const REQUIREMENTS: &str = "xtask/fuzz/requirements.txt";
 const CHECKS: &str =
@@ -24,7 +24,9 @@ const SEED: &str = "20260214";
 /// Starts a server with its own database and fuzzes it.
 pub(crate) fn fuzz() -> Result<()> {
     let root = workspace::root();
-    let schemathesis = install(&root)?;
+    let packages = root.join("target/fuzz-venv");
+    venv::install(&packages, REQUIREMENTS, "schemathesis, which fuzzes the API")?;
+    let schemathesis = packages.join("bin/schemathesis");
     let folder = root.join("target/fuzz");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).context("could not create target/fuzz")?;
@@ -50,31 +52,6 @@ pub(crate) fn fuzz() -> Result<()> {
         "the API does not match its document; fix the failures that schemathesis reports"
     );
     Ok(())
-}
-
-/// Returns the path of the fuzzer, and installs it if it is missing or has another version.
-fn install(root: &Path) -> Result<PathBuf> {
-    let folder = root.join("target/fuzz-venv");
-    let wanted = fs::read_to_string(root.join(REQUIREMENTS)).context("could not read the requirements")?;
-    let record = folder.join("installed.txt");
-    let program = folder.join("bin/schemathesis");
-    if program.exists() && fs::read_to_string(&record).is_ok_and(|installed| installed == wanted) {
-        return Ok(program);
-    }
-    out::line("installing schemathesis, which fuzzes the API");
-    let run = |program: &Path, arguments: &[&str]| -> Result<()> {
-        let status = Command::new(program).args(arguments).current_dir(root).stdin(Stdio::null()).status();
-        let status = status.with_context(|| format!("could not run {}", program.display()))?;
-        ensure!(status.success(), "`{} {}` failed", program.display(), arguments.join(" "));
-        Ok(())
-    };
-    let text = folder.to_string_lossy().into_owned();
-    run(Path::new("python3"), &["-m", "venv", "--clear", &text])?;
-    let pip =
-        ["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--requirement", REQUIREMENTS];
-    run(&folder.join("bin/pip"), &pip)?;
-    fs::write(&record, wanted).context("could not record the installed version")?;
-    Ok(program)
 }
 
 /// The fuzzed server; it is killed when this is dropped.

@@ -9,6 +9,7 @@ mod setup;
 mod stress;
 mod suites;
 mod test;
+mod venv;
 mod workspace;
 
 use std::process::ExitCode;

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, anyhow};
 use tidemill_testkit::cluster::{Cluster, Options, SERVER_URL_VARIABLE, TEMPLATE_VARIABLE, Template};
 use tidemill_testkit::interface::at;
 
-use crate::{check, faults, fuzz, out, setup, suites, workspace};
+use crate::{check, faults, fuzz, out, setup, suites, venv, workspace};
 
 /// Duration of each long simulation in minutes.
 const SOAK_MINUTES_VARIABLE: &str = "TIDEMILL_SOAK_MINUTES";
@@ -97,6 +97,18 @@ fn build_peers() -> Result<()> {
     Ok(())
 }
 
+/// Packages of dlt, with which syncs of a REST API are compared.
+const DLT_REQUIREMENTS: &str = "crates/bench/dlt/requirements.txt";
+
+/// Installs dlt. The benchmark skips it if it could not be installed.
+fn install_dlt() -> Result<()> {
+    let folder = workspace::target()?.join("dlt-venv");
+    if let Err(error) = venv::install(&folder, DLT_REQUIREMENTS, "dlt, with which syncs are compared") {
+        out::line(format!("dlt could not be installed, so it is skipped: {error:#}"));
+    }
+    Ok(())
+}
+
 /// Runs one benchmark with the release profile, unless it only counts.
 pub(crate) fn bench(name: &str, options: &[&str]) -> Result<ExitCode> {
     for finding in check::frozen::findings(&workspace::root())? {
@@ -104,6 +116,9 @@ pub(crate) fn bench(name: &str, options: &[&str]) -> Result<ExitCode> {
     }
     if name == "peers" {
         build_peers()?;
+    }
+    if name == "sync" && options.windows(2).any(|pair| pair == ["--feed", "rest"]) {
+        install_dlt()?;
     }
     // Some benchmarks start the binary. Built together, both share their dependencies; built separately, cargo would
     // compile them twice with different features.

@@ -5,6 +5,7 @@
 
 /// Every code with its statuses, in alphabetical order.
 pub(crate) const ALL: &[(&str, &[u16])] = &[
+    ("bad_feed", &[422]),
     ("bad_graph", &[422]),
     ("bad_host", &[400]),
     ("bad_json", &[400]),

@@ -13,7 +13,7 @@ use tidemill_engine::retry_policy::chain;
 use tidemill_store::{Class, Error, RefusalCode};
 use tidemill_wire::{FieldError, Problem};
 
-/// Number of graph errors in the message; the problem document lists all of them.
+/// Number of a definition's errors in the message; the problem document lists all of them.
 const PLACES_IN_MESSAGE_MAX: usize = 10;
 
 /// An error that is sent as an HTTP response.
@@ -65,6 +65,15 @@ impl ApiError {
 
     /// Error that lists all errors of a graph with their positions in the text.
     pub fn bad_graph(places: Vec<DefinitionError>) -> Self {
+        Self::bad_definition("bad_graph", places)
+    }
+
+    /// Error that lists all errors of a feed definition with their positions in the text.
+    pub fn bad_feed(places: Vec<DefinitionError>) -> Self {
+        Self::bad_definition("bad_feed", places)
+    }
+
+    fn bad_definition(code: &str, places: Vec<DefinitionError>) -> Self {
         let messages: Vec<String> =
             places.iter().take(PLACES_IN_MESSAGE_MAX).map(ToString::to_string).collect();
         let more = match places.len().saturating_sub(PLACES_IN_MESSAGE_MAX) {
@@ -72,7 +81,7 @@ impl ApiError {
             more => format!("; and {more} more"),
         };
         let message = format!("{}{more}", messages.join("; "));
-        let mut error = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_graph", message);
+        let mut error = Self::new(StatusCode::UNPROCESSABLE_ENTITY, code, message);
         error.problem.hint = places.first().and_then(|fault| fault.hint.clone());
         error.problem.places = places.into_boxed_slice();
         error

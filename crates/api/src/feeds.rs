@@ -1,5 +1,7 @@
 //! VisibleFeeds: configuration, syncs, pauses, watermarks and repricing.
 
+mod definition;
+
 use crate::access::{Caller, invisible_project};
 use crate::app::App;
 use crate::cursor;
@@ -11,12 +13,11 @@ use crate::scope::{Name, name_taken_error};
 use axum::Json;
 use axum::extract::State;
 use http::{Method, StatusCode};
-use tidemill_core::feed::Feed;
 use tidemill_core::limits::REPRICE_STONES_MAX;
 use tidemill_core::project::{Flag, FlagName};
 use tidemill_core::records::FeedRecord;
 use tidemill_core::run::QueueOutcome;
-use tidemill_engine::sync::{FeedChange, RepriceCursor, full_schedule_name, schedule_name};
+use tidemill_engine::sync::{RepriceCursor, full_schedule_name, schedule_name};
 use tidemill_wire::feeds::{
     FeedDetail, FeedSummary, Heatmap, PutFeed, SetWatermark, StartSync, WatermarkDetail,
 };
@@ -32,7 +33,7 @@ const WATERMARK_CHANGES: usize = 10;
 const SYNCS_SEARCHED: usize = 100;
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
-    vec![
+    let mut endpoints = vec![
         Endpoint::new(Method::GET, "/v1/feeds", Permission::Read, list)
             .describe("feeds", "List feeds, each with its last sync")
             .responds::<Page<FeedSummary>>(200, "The feeds"),
@@ -42,9 +43,10 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Method::PUT, "/v1/feeds/{feed}", Permission::Admin, put)
             .describe(
                 "feeds",
-                "Add a feed or change its settings; the password is given as the name of a variable",
+                "Add a feed or change its settings; secrets are given as the names of variables",
             )
             .body::<PutFeed>()
+            .body_limit(definition::BODY_BYTES_MAX)
             .responds::<FeedRecord>(200, "The feed"),
         Endpoint::new(Method::POST, "/v1/feeds/{feed}/syncs", Permission::Operate, sync)
             .describe("feeds", "Queue a sync of a feed")
@@ -72,11 +74,13 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Method::POST, "/v1/feeds/{feed}/reprice", Permission::Operate, reprice)
             .describe(
                 "rules",
-                "Reprice a batch of a feed's stones with the current rules, without fetching them",
+                "Build a batch of a feed's rows again from stored records, with the current rules or definition",
             )
             .query::<Reprice>()
-            .responds::<RepriceResponse>(200, "The number of repriced stones, and `next` if there are more"),
-    ]
+            .responds::<RepriceResponse>(200, "The number of rows that were built, and `next` if there are more"),
+    ];
+    endpoints.extend(definition::endpoints());
+    endpoints
 }
 
 async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Page<FeedSummary>>, ApiError> {
@@ -102,48 +106,36 @@ async fn one(
     Ok(Json(FeedDetail { feed, syncs, gaps, watermark_changes }))
 }
 
+/// Checks that the caller may use the names of a feed and of its schedules.
+async fn check_may_put(app: &App, caller: &Caller, name: &str, put: &PutFeed) -> Result<(), ApiError> {
+    if !caller.can_see(&put.project_id) {
+        return Err(invisible_project(&put.project_id));
+    }
+    let store = app.engine().store();
+    let before = store.feeds().await?.into_iter().find(|feed| feed.feed.feed == name);
+    if before.is_some_and(|feed| !caller.can_see(&feed.feed.project_id)) {
+        return Err(name_taken_error("the feed", name));
+    }
+    let incremental = put.schedule.is_some().then(|| schedule_name(name));
+    let full = put.full_schedule.is_some().then(|| full_schedule_name(name));
+    for schedule in incremental.into_iter().chain(full) {
+        // The feed's schedules are named after it and must not replace those of another project.
+        let before = store.schedules(Some(schedule.clone())).await?;
+        if before.iter().any(|schedule| !caller.can_see(&schedule.project_id)) {
+            return Err(name_taken_error("the schedule", &schedule));
+        }
+    }
+    Ok(())
+}
+
 async fn put(
     State(app): State<App>,
     caller: Caller,
     Id(Name(name)): Id<Name>,
     ValidBody(put): ValidBody<PutFeed>,
 ) -> Result<Json<FeedRecord>, ApiError> {
-    if !caller.can_see(&put.project_id) {
-        return Err(invisible_project(&put.project_id));
-    }
-    let engine = app.engine();
-    let before = engine.store().feeds().await?.into_iter().find(|feed| feed.feed.feed == name);
-    if before.is_some_and(|feed| !caller.can_see(&feed.feed.project_id)) {
-        return Err(name_taken_error("the feed", &name));
-    }
-    let incremental = put.schedule.is_some().then(|| schedule_name(&name));
-    let full = put.full_schedule.is_some().then(|| full_schedule_name(&name));
-    for schedule in incremental.into_iter().chain(full) {
-        // The feed's schedules are named after it and must not replace those of another project.
-        let before = engine.store().schedules(Some(schedule.clone())).await?;
-        if before.iter().any(|schedule| !caller.can_see(&schedule.project_id)) {
-            return Err(name_taken_error("the schedule", &schedule));
-        }
-    }
-    let feed = Feed {
-        feed: name,
-        project_id: put.project_id,
-        kind: put.kind,
-        endpoint: put.endpoint,
-        username: put.username,
-        password_env: put.password_env,
-        rate: put.rate,
-        settings: put.settings,
-        defined_by: app.access().author(),
-        created_at: engine.store().now(engine.clock().now()).await?,
-    };
-    let change = FeedChange {
-        feed,
-        copy_url: put.copy_url,
-        schedule: put.schedule,
-        full_schedule: put.full_schedule,
-        time_zone: put.time_zone,
-    };
+    check_may_put(&app, &caller, &name, &put).await?;
+    let change = definition::change_of(&app, name, put).await?;
     Ok(Json(app.syncs().put_feed(change).await?))
 }
 

@@ -11,11 +11,12 @@ use axum::extract::State;
 use http::{Method, StatusCode};
 use std::collections::BTreeSet;
 use tidemill_core::diamond::Diamond;
+use tidemill_core::feed::{Feed, REST_KIND};
 use tidemill_core::pricing::{PriceQuote, PricingRule, Rules};
 use tidemill_engine::sync::ReplaceScope;
 use tidemill_store::Error;
-use tidemill_wire::Page;
 use tidemill_wire::rules::{AddRulesResponse, ImportRules, NewRule, SampleStone};
+use tidemill_wire::{FieldError, Page};
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
@@ -63,13 +64,26 @@ fn check_may_add(feeds: &VisibleFeeds, rules: &[PricingRule]) -> Result<(), ApiE
     }
 }
 
+/// Checks that a feed has prices. Feeds with a definition have none.
+fn check_has_prices(feed: &Feed) -> Result<(), ApiError> {
+    if feed.kind != REST_KIND {
+        return Ok(());
+    }
+    let problem = format!("is `{}`, a feed of kind `{REST_KIND}`, whose records have no prices", feed.feed);
+    Err(ApiError::invalid(vec![FieldError { field: "feed".to_owned(), problem }]))
+}
+
 /// Adds the rules to the audit entry, and their project if all belong to one. The engine adds their ids.
 async fn annotate(app: &App, rules: &[PricingRule], replaced: bool) -> Result<(), ApiError> {
     let feeds: BTreeSet<Option<&str>> = rules.iter().map(|rule| rule.feed.as_deref()).collect();
     let mut projects = BTreeSet::new();
     for feed in feeds {
         projects.insert(match feed {
-            Some(feed) => Some(app.engine().store().feed(feed.to_owned()).await?.feed.project_id),
+            Some(feed) => {
+                let feed = app.engine().store().feed(feed.to_owned()).await?.feed;
+                check_has_prices(&feed)?;
+                Some(feed.project_id)
+            }
             None => None,
         });
     }
@@ -126,6 +140,8 @@ async fn test(
     if !feeds.contains(&stone.feed) {
         return Err(Error::unknown_feed(&stone.feed).into());
     }
+    let known = app.engine().store().feeds().await?.into_iter().find(|known| known.feed.feed == stone.feed);
+    known.map_or(Ok(()), |known| check_has_prices(&known.feed))?;
     // All rules are evaluated: rules without a feed apply to every project.
     let rules = Rules::new(app.engine().store().rules().await?);
     let diamond = Diamond {

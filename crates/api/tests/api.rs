@@ -1,6 +1,8 @@
 //! The HTTP API and its client: the routes of each resource with valid and invalid requests, on each store.
 #![expect(clippy::expect_used, reason = "a failed step must end the test")]
 
+#[path = "api/definitions.rs"]
+mod definitions;
 #[path = "api/fixture.rs"]
 mod fixture;
 #[path = "api/jobs.rs"]
@@ -38,6 +40,9 @@ tidemill_testkit::on_both! {
     syncs::replay_for_a_failed_sync_hints_at_the_retry,
     syncs::dead_letters_are_listed_in_pages_and_replayed,
     syncs::rejects_and_gaps_are_listed_in_pages,
+    definitions::definition_is_stored_and_its_table_is_created,
+    definitions::errors_of_a_definition_have_positions,
+    definitions::feed_has_a_definition_or_settings_of_its_own,
     jobs::jobs_are_listed_by_state_in_pages,
     jobs::held_jobs_are_listed_to_permitted_callers_only,
     jobs::job_log_tail_is_read_without_the_rest,

@@ -27,6 +27,7 @@ const PROJECT: &str = "default";
 
 tidemill_testkit::on_both! {
     unlisted_uses_of_a_project_are_refused,
+    unlisted_parts_of_a_definition_are_refused,
     listed_feed_of_a_project_syncs_and_copies,
     role_with_narrower_lists_stops_only_the_project_feed,
     operators_feed_keeps_its_author_until_its_reach_changes,
@@ -174,6 +175,56 @@ async fn unlisted_uses_of_a_project_are_refused(kind: Kind) {
     copied["copy_url"] = json!("/var/lib/tidemill/watermarks/theirs.json");
     let (status, answer) = fixture.put("/v1/feeds/theirs", &copied).await;
     assert_eq!((status, &answer["defined_by"]), (StatusCode::OK, &json!("project")), "{answer}");
+    fixture.base.base.close().await;
+}
+
+async fn unlisted_parts_of_a_definition_are_refused(kind: Kind) {
+    let fixture = ReachFixture::open(kind, |_| {
+        list(&[
+            (ReachKind::Environment, VARIABLE),
+            (ReachKind::Hosts, "api.example.com"),
+            (ReachKind::Tables, "public.orders"),
+        ])
+    })
+    .await;
+    let definition = |host: &str, variable: &str, table: &str| {
+        let text = format!(
+            "version: 1\nfeed: theirs\n\
+             client: {{base_url: 'https://{host}', auth: {{type: bearer, token: {{env: {variable}}}}}}}\n\
+             resource: {{path: /orders, primary_key: id, data_selector: items}}\n\
+             paginator: {{type: single_page}}\n\
+             into: {{table: {table}, primary_key: id, columns: {{id: {{path: id, type: text, nullable: false}}}}}}\n"
+        );
+        json!({"project_id": PROJECT, "kind": "rest", "definition": text})
+    };
+    for (host, variable, table, refused) in [
+        ("attacker.example", VARIABLE, "public.orders", &["host `attacker.example:443`"][..]),
+        ("api.example.com", UNSET, "public.orders", &["environment variable `TIDEMILL_TEST_IS_NEVER_SET`"]),
+        ("api.example.com", VARIABLE, "public.customers", &["table `public.customers`"]),
+        (
+            "attacker.example",
+            UNSET,
+            "shop.orders",
+            &["host `", "environment variable `", "table `shop.orders`"],
+        ),
+    ] {
+        let (message, hint) = fixture.refused(&definition(host, variable, table)).await;
+        assert!(refused.iter().all(|part| message.contains(part)), "{message}");
+        assert_eq!(hint.matches("reach.project.default.").count(), refused.len(), "{hint}");
+        let request = Request::post("/v1/feeds/theirs/plan")
+            .header("authorization", format!("Bearer {}", fixture.admin))
+            .header("content-type", "application/json")
+            .body(Body::from(definition(host, variable, table).to_string()))
+            .expect("a request");
+        let (status, answer) = fixture.send(request).await;
+        assert_eq!((status, &answer["message"]), (StatusCode::FORBIDDEN, &json!(message)), "{answer}");
+    }
+    let stored = fixture.base.base.store.feeds().await.expect("feeds are read");
+    assert_eq!(stored.len(), 1, "no refused feed is stored");
+    let listed = definition("api.example.com", VARIABLE, "public.orders");
+    let (status, answer) = fixture.put("/v1/feeds/theirs", &listed).await;
+    assert_eq!((status, &answer["defined_by"]), (StatusCode::OK, &json!("project")), "{answer}");
+    assert_eq!((&answer["kind"], &answer["endpoint"]), (&json!("rest"), &json!("https://api.example.com")));
     fixture.base.base.close().await;
 }
 

@@ -29,6 +29,7 @@ mod report;
 mod sqlite;
 mod sync;
 mod sync_processes;
+mod sync_rest;
 mod wal;
 
 use anyhow::{Context as _, Result, bail};
@@ -52,7 +53,7 @@ pub(crate) struct Plan {
 }
 
 /// Names that `--only` accepts.
-const MEASUREMENTS: [&str; 25] = [
+const MEASUREMENTS: [&str; 27] = [
     "floor",
     "batch",
     "claim",
@@ -78,6 +79,8 @@ const MEASUREMENTS: [&str; 25] = [
     "insert",
     "bulk",
     "drain",
+    "rates",
+    "memory",
 ];
 
 const USAGE: &str =
@@ -90,7 +93,9 @@ const USAGE: &str =
                 runs: batch, claim, lifecycle, queue, sqlite, latency, notify, flat, pinned
                 sync: whole, workers, settings; queue: batches, sizes, send
                 peers: insert, bulk, drain
-  --stones N    stones of a sync; the default is 500000
+                sync --feed rest: rates, memory
+  --feed F      feed of a sync: nivoda, or rest beside dlt; the default is nivoda
+  --stones N    records of a sync; the default is 500000, for rest 100000
   --quick       short measurements on a tenth of the rows, about a minute
   --json        print the table as JSON";
 
@@ -142,7 +147,7 @@ fn measure() -> Result<()> {
         }
         Some(_) | None => bail!("{USAGE}\n{}", instructions::USAGE),
     }
-    let mut stones = 500_000;
+    let (mut stones, mut feed) = (None, SyncFeed::Nivoda);
     let pairs = match what.as_deref() {
         Some("runs") => 7,
         Some("peers") => 3,
@@ -156,7 +161,14 @@ fn measure() -> Result<()> {
                 plan.pairs =
                     value()?.parse::<NonZeroUsize>().context("--pairs must be a positive number")?.get();
             }
-            "--stones" => stones = value()?.parse::<u32>().context("--stones must be a number")?,
+            "--stones" => stones = Some(value()?.parse::<u32>().context("--stones must be a number")?),
+            "--feed" => {
+                feed = match value()?.as_str() {
+                    "nivoda" => SyncFeed::Nivoda,
+                    "rest" => SyncFeed::Rest,
+                    other => bail!("unknown feed `{other}`; use nivoda or rest"),
+                }
+            }
             "--seconds" => {
                 let seconds =
                     value()?.parse::<NonZeroU64>().context("--seconds must be a positive number")?;
@@ -181,7 +193,7 @@ fn measure() -> Result<()> {
     match what.as_deref() {
         Some("queue") => runtime.block_on(queues(&plan)),
         Some("peers") => runtime.block_on(peers::all(&plan)),
-        Some("sync") => runtime.block_on(syncs(&plan, if plan.quick { 50_000 } else { stones })),
+        Some("sync") => runtime.block_on(syncs(&plan, feed, feed.records(&plan, stones))),
         Some("http") => runtime.block_on(https(&plan)),
         Some("console") => runtime.block_on(consoles(&plan)),
         Some("graph") => runtime.block_on(graphs(&plan)),
@@ -189,10 +201,33 @@ fn measure() -> Result<()> {
     }
 }
 
-async fn syncs(plan: &Plan, stones: u32) -> Result<()> {
+/// The feed of a measured sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SyncFeed {
+    Nivoda,
+    Rest,
+}
+
+impl SyncFeed {
+    /// Returns the number of records of a sync.
+    fn records(self, plan: &Plan, wanted: Option<u32>) -> u32 {
+        let (quick, usual) = match self {
+            Self::Nivoda => (50_000, 500_000),
+            Self::Rest => (20_000, 100_000),
+        };
+        wanted.unwrap_or(if plan.quick { quick } else { usual })
+    }
+}
+
+async fn syncs(plan: &Plan, feed: SyncFeed, stones: u32) -> Result<()> {
     let mut report = Report::default();
     // Measures the time in the function that stores a page.
     let cluster = bench_cluster::BenchCluster::start(&[("track_functions", "pl")])?;
+    if feed == SyncFeed::Rest {
+        sync_rest::all(&cluster, plan, stones, &mut report).await?;
+        report.print(plan.json);
+        return Ok(());
+    }
     if plan.wants("whole") {
         sync::all(&cluster, plan, stones, &mut report).await?;
     }

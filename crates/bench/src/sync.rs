@@ -15,8 +15,9 @@ use std::time::Instant;
 use tidemill_core::Json;
 use tidemill_core::diamond::ALL_PRICES;
 use tidemill_core::feed::{Feed, FeedQuery};
+use tidemill_core::feed_definition::Place;
 use tidemill_core::reach::DefinedBy;
-use tidemill_feeds::{Feed as Source, Network, Secret, Tuning};
+use tidemill_feeds::{Budgets, Feed as Source, Network, Secret, Tuning};
 
 /// Stones per page, and concurrent fetches.
 const PAGE: u32 = 30;
@@ -279,14 +280,19 @@ async fn fetch_all(endpoint: &str, stones: u32, lines: Option<Lines>) -> Result<
         kind: "nivoda".to_owned(),
         endpoint: endpoint.to_owned(),
         username: Some("bench".to_owned()),
-        password_env: None,
+        password_env: Some("BENCH".to_owned()),
         rate: 0,
         settings: Json::Object(serde_json::Map::new()),
         defined_by: DefinedBy::Operator,
         created_at: tidemill_engine::clock::host_now(),
     };
-    let source =
-        tidemill_feeds::open(&feed, Some(Secret::new("bench")), &Network::Unrestricted, Tuning::default())?;
+    let source = tidemill_feeds::open(
+        &feed,
+        &|_| Some(Secret::new("bench")),
+        &Network::Unrestricted,
+        Tuning::default(),
+        &Budgets::default(),
+    )?;
     source.set_rate(0.0);
     let (next, fetched) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut tasks = tokio::task::JoinSet::new();
@@ -317,7 +323,7 @@ async fn fetch_pages(
         if offset >= u64::from(stones) {
             return Ok(());
         }
-        let page = source.page(&query, offset, PAGE).await?;
+        let page = source.page(&query, &Place { offset, token: None }, PAGE).await?;
         fetched.fetch_add(page.items.len() as u64, Ordering::SeqCst);
         if let Some(lines) = &lines {
             let mut file = lines.lock().map_err(|_| anyhow::anyhow!("another fetch failed"))?;

@@ -3,7 +3,7 @@
 use crate::cpu_time::{CpuTime, server_secs};
 use anyhow::{Context as _, Result, bail};
 use sqlx::{Connection as _, PgConnection};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -110,6 +110,19 @@ impl SyncProcesses {
             .stderr(Stdio::null())
             .status()?;
         if added.success() { Ok(processes) } else { bail!("could not add the feed") }
+    }
+
+    /// Applies a feed definition, whose feed must be `bench`, and creates its table.
+    pub(crate) fn with_definition(database: Database, definition: &str) -> Result<Self> {
+        let processes = Self { database, environment: Vec::new() };
+        let mut file = tempfile::NamedTempFile::new()?;
+        file.write_all(definition.as_bytes())?;
+        let mut apply = processes.command()?;
+        let applied = apply.args(["feed", "apply", "--yes"]).arg(file.path()).output()?;
+        if !applied.status.success() {
+            bail!("could not apply the definition: {}", String::from_utf8_lossy(&applied.stderr));
+        }
+        Ok(processes)
     }
 
     fn command(&self) -> Result<Command> {

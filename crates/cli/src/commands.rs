@@ -9,6 +9,7 @@ pub(crate) mod config;
 pub(crate) mod console;
 pub(crate) mod consolidator;
 mod controller;
+mod definition_file;
 pub(crate) mod demo;
 mod doctor;
 pub(crate) mod feed;
@@ -43,6 +44,7 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::{environment, in_process, remote, retry};
+use feed::args::FeedCommand;
 use std::process::ExitCode;
 use tidemill_client::Client;
 use tidemill_engine::clock::{Clock, host_now};
@@ -81,6 +83,9 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
         Command::Pool { command } => api.run(|client| pool::command(client, command, out)).await,
         Command::Flag { command } => api.run(|client| flag::command(client, command, out)).await,
         Command::PrepareForReboot(args) => api.run(|client| reboot::command(client, args, out)).await,
+        Command::Feed { command: FeedCommand::Definition(command) } => {
+            feed::definition::command(command, out).await
+        }
         Command::Feed { command } => api.run(|client| feed::command(client, command, out)).await,
         Command::Sync { command } => api.run(|client| sync::command(client, command, out)).await,
         Command::Rule { command } => api.run(|client| rule::command(client, command, out)).await,

@@ -70,6 +70,11 @@ pub(crate) fn variable_of_key(path: &str) -> Option<(String, String)> {
     std::env::var(&name).ok().map(|value| (name, value))
 }
 
+/// Returns the secret in a variable that a feed definition names.
+pub(crate) fn secret(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
 /// Directory for the state of programs, as the XDG specification defines it.
 pub(crate) fn state_home() -> Option<std::path::PathBuf> {
     std::env::var_os("XDG_STATE_HOME").map(Into::into)

@@ -22,6 +22,11 @@ const IDEMPOTENT_PATHS: [&str; 11] = [
     "/v1/reboot",
 ];
 
+/// Returns whether the last part of a path names a call that may be repeated.
+fn is_idempotent_call(path: &str) -> bool {
+    ["/reprice", "/plan", "/table"].iter().any(|call| path.ends_with(call))
+}
+
 /// Creates a client that retries transient errors with the same ids.
 pub(crate) fn client(transport: impl Transport + 'static) -> Client {
     Client::new(RetryingTransport { transport })
@@ -36,7 +41,7 @@ impl<T: Transport> Transport for RetryingTransport<T> {
         Box::pin(async move {
             let is_idempotent = call.method != Method::POST
                 || call.idempotency_key.is_some()
-                || call.path.split('?').next().is_some_and(|path| path.ends_with("/reprice"))
+                || call.path.split('?').next().is_some_and(is_idempotent_call)
                 || IDEMPOTENT_PATHS.iter().any(|path| call.path.starts_with(path));
             let (started, mut wait) = (Instant::now(), Duration::from_millis(50));
             loop {

@@ -3,7 +3,7 @@
 use crate::{Client, Error, path_segment, query};
 use http::Method;
 use tidemill_core::project::Flag;
-use tidemill_core::records::{FeedRecord, Gap, Reject};
+use tidemill_core::records::{FeedRecord, FeedTablePlan, Gap, Reject};
 use tidemill_core::run::QueueOutcome;
 use tidemill_wire::Page;
 use tidemill_wire::feeds::{
@@ -27,6 +27,22 @@ impl Client {
     /// Adds a feed or changes its connection settings.
     pub async fn put_feed(&self, feed: &str, put: &PutFeed) -> Result<FeedRecord, Error> {
         self.request(Method::PUT, format!("/v1/feeds/{}", path_segment(feed)), Some(put), None).await
+    }
+
+    /// Returns the table that a feed would have with these settings. Changes nothing.
+    pub async fn plan_feed(&self, feed: &str, put: &PutFeed) -> Result<FeedTablePlan, Error> {
+        self.post(format!("/v1/feeds/{}/plan", path_segment(feed)), put).await
+    }
+
+    /// Returns the table of a feed with a definition.
+    pub async fn feed_table(&self, feed: &str) -> Result<FeedTablePlan, Error> {
+        self.get(format!("/v1/feeds/{}/table", path_segment(feed))).await
+    }
+
+    /// Creates or extends the table of a feed with a definition.
+    pub async fn create_feed_table(&self, feed: &str) -> Result<FeedTablePlan, Error> {
+        let path = format!("/v1/feeds/{}/table", path_segment(feed));
+        self.request(Method::POST, path, None::<&()>, None).await
     }
 
     /// Queues a sync of a feed. A repeated request with the same key returns the existing run.
@@ -67,8 +83,8 @@ impl Client {
         self.get(format!("/v1/feeds/{}/heatmap", path_segment(feed))).await
     }
 
-    /// Reprices one batch of a feed's stones with the rules in force when the pass began. ApiRequest it again with the
-    /// returned `next` to continue.
+    /// Builds a batch of a feed's rows again from stored records, with the rules in force when the pass began. Call it
+    /// again with the returned `next` to continue.
     pub async fn reprice(&self, feed: &str, params: &Reprice) -> Result<RepriceResponse, Error> {
         let path = format!("/v1/feeds/{}/reprice{}", path_segment(feed), query(params)?);
         self.request(Method::POST, path, None::<&()>, None).await

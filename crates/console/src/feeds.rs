@@ -1,6 +1,7 @@
 //! Feeds: the list, and one page per feed.
 
 mod actions;
+mod definition;
 mod feed_page;
 mod rules;
 
@@ -9,6 +10,7 @@ use crate::layout::{Page, Section};
 use crate::overview::is_old;
 use crate::page_context::PageContext;
 use crate::routes::Routes;
+use crate::sync::cursor;
 use crate::text::safe;
 use crate::time::ago;
 use crate::widgets::{count, first_rows, label, omitted_rows, sync_progress};
@@ -30,9 +32,9 @@ async fn page(context: PageContext) -> Result<Response, ErrorPage> {
         div.head { h1 { "Feeds" } }
         div.panel #list data-live {
             @if feeds.is_empty() {
-                p.empty { "There are no feeds. Add one: "
-                    code { "tidemill feed add NAME --endpoint URL --username NAME --password-env VAR" }
-                    ", or try the demo: " code { "tidemill demo --serve" } }
+                p.empty { "There are no feeds. Describe an API in a file: " code { "tidemill feed try URL" }
+                    ", then " code { "tidemill feed apply FILE" }
+                    ". Or try the demo: " code { "tidemill demo --serve" } }
             } @else {
                 div.scroll { table {
                     thead { tr { th { "Feed" } th { "Project" } th { "Watermark" } th { "Responds" }
@@ -45,7 +47,7 @@ async fn page(context: PageContext) -> Result<Response, ErrorPage> {
                                 td { (safe(&line.feed.feed.project_id)) }
                                 td.nowrap.warn[is_old(line, &context)] {
                                     @if let Some(watermark) = &line.feed.watermark {
-                                        (ago(watermark.last_updated_at, context.now)) }
+                                        (cursor(line.feed.feed.cursor_unit(), watermark.last_updated_at, context.now)) }
                                     @else { "none yet" } }
                                 td { (feed_page::responds_label(&line.feed)) }
                                 @if let Some(sync) = &line.last_sync {

@@ -8,13 +8,12 @@ use crate::chart::{Bars, Columns, Heatmap, Row, Span};
 use crate::forms;
 use crate::page_context::PageContext;
 use crate::routes::Routes;
-use crate::text::{line, safe};
+use crate::text::{line, safe, visible};
 use crate::time::{ago, ago_or_none, rough};
 use crate::widgets::{bar, count, label, sync_progress};
 use maud::{Markup, html};
 use tidemill_client::Error;
-use tidemill_core::diamond::{Cents, PRICE_CEILING};
-use tidemill_core::feed::FieldRange;
+use tidemill_core::feed::{CursorUnit, FieldUnit, PartitionField};
 use tidemill_core::pace::Pace;
 use tidemill_core::partition::PartitionState;
 use tidemill_core::records::{Gap, Partition, Sync, SyncStatus};
@@ -25,7 +24,6 @@ use tidemill_core::{Json, Timestamp};
 use tidemill_wire::feeds::ListGaps;
 
 pub(crate) use pace::PaceCache;
-pub(crate) use partitions::range;
 
 pub(crate) fn routes() -> Routes {
     Routes::new()
@@ -34,9 +32,11 @@ pub(crate) fn routes() -> Routes {
         .post("/syncs/{sync}/consolidate", actions::consolidate)
 }
 
-/// A sync with its pace and its feed's gaps.
+/// A sync with its pace, and the words and gaps of its feed.
 pub(crate) struct SyncView {
     pub(crate) status: SyncStatus,
+    field: PartitionField,
+    unit: CursorUnit,
     pace: Pace,
     gaps: Vec<Gap>,
 }
@@ -51,22 +51,32 @@ pub(crate) async fn read(context: &PageContext, first: &Run) -> Result<Option<Sy
     };
     let params = ListGaps { feed: Some(status.sync.feed.clone()), ..ListGaps::default() };
     let cache = &context.console().inner.paces;
-    let (gaps, pace) = tokio::try_join!(client.gaps(&params), cache.get(client, status.sync.run_id))?;
-    Ok(Some(SyncView { status, pace, gaps: gaps.items }))
+    let (feed, gaps, pace) = tokio::try_join!(
+        client.feed(&status.sync.feed),
+        client.gaps(&params),
+        cache.get(client, status.sync.run_id)
+    )?;
+    let feed = feed.feed.feed;
+    let (field, unit) = (feed.partition_field(), feed.cursor_unit());
+    Ok(Some(SyncView { status, field, unit, pace, gaps: gaps.items }))
 }
 
-/// Formats cents as dollars, without decimals if they are zero.
-pub(crate) fn money(cents: Cents) -> String {
-    if cents % 100 == 0 {
-        format!("${}", count(cents / 100))
-    } else {
-        format!("${}.{:02}", count(cents / 100), cents % 100)
+/// Renders a value of the feed's cursor: a relative time, or the number that it holds.
+pub(crate) fn cursor(unit: CursorUnit, at: Timestamp, now: Timestamp) -> Markup {
+    match unit.number(at) {
+        Some(number) => html! { (count(number)) },
+        None => ago(at, now),
     }
+}
+
+fn cursor_or_none(unit: CursorUnit, at: Option<Timestamp>, now: Timestamp) -> Markup {
+    at.map_or_else(|| ago_or_none(None, now), |at| cursor(unit, at, now))
 }
 
 /// Renders the sync part of the page.
 pub(crate) fn panel(context: &PageContext, view: &SyncView) -> Markup {
     let SyncStatus { sync, partitions, newer } = &view.status;
+    let field = &view.field;
     html! {
         section.panel #sync {
             header { h2 { "Sync of " a href={ "/feeds/" (sync.feed) } { (safe(&sync.feed)) } }
@@ -76,30 +86,31 @@ pub(crate) fn panel(context: &PageContext, view: &SyncView) -> Markup {
                 p.empty { "A newer sync of this feed has completed, so this one cannot be retried: "
                     a.mono href={ "/runs/run-" (newer) } { (newer) } }
             }
-            div.in { (numbers(context, sync, partitions)) }
+            div.in { (numbers(context, view)) }
         }
         section.panel #partitions {
-            header { h2 { "Partitions" } span.dim.small { "price ranges of the feed" } }
+            header { h2 { "Partitions" } span.dim.small { (safe(&field.description())) } }
             @if partitions.is_empty() { p.empty { "The scan found no records to read." } }
-            @else { (partitions::grid(context, &view.status)) }
+            @else { (partitions::grid(context, &view.status, field)) }
         }
         (pace::panel(&view.pace))
         @if !partitions.is_empty() {
             section.panel {
-                header { h2 { "Heatmap" } span.dim.small { "records per partition, labelled with its lowest price" }
-                    }
-                div.in.picture { (heat(partitions)) }
+                header { h2 { "Heatmap" } span.dim.small { (safe(&heat_title(field))) } }
+                div.in.picture { (heat(field, partitions)) }
             }
             section.panel {
                 header { h2 { "Partitions over time" } }
                 div.in.picture { (partition_timeline(sync, partitions, context.now)) }
             }
-            section.panel { header { h2 { "Scan" }
-                    span.dim.small { (count(sync.predicted)) " records in " (sync.count_calls) " counts, "
-                        (rough(chrono::TimeDelta::milliseconds(sync.scan_ms))) } }
-                div.in.picture { (scan(&sync.heatmap)) } }
+            @if sync.count_calls > 0 {
+                section.panel { header { h2 { "Scan" }
+                        span.dim.small { (count(sync.predicted)) " records in " (sync.count_calls) " counts, "
+                            (rough(chrono::TimeDelta::milliseconds(sync.scan_ms))) } }
+                    div.in.picture { (scan(field, &sync.heatmap)) } }
+            }
         }
-        @if !view.gaps.is_empty() { (gaps(context, &view.gaps)) }
+        @if !view.gaps.is_empty() { (gaps(context, &view.gaps, field, view.unit)) }
     }
 }
 
@@ -114,7 +125,9 @@ fn mean_pace(partitions: &[Partition], now: Timestamp) -> Option<i64> {
     (millis > 0 && stored > 0).then(|| (stored.saturating_mul(1_000) + millis / 2) / millis)
 }
 
-fn numbers(context: &PageContext, sync: &Sync, partitions: &[Partition]) -> Markup {
+fn numbers(context: &PageContext, view: &SyncView) -> Markup {
+    let SyncStatus { sync, partitions, .. } = &view.status;
+    let mark = |at| cursor_or_none(view.unit, at, context.now);
     let sum = |field: fn(&Partition) -> i64| partitions.iter().map(field).sum::<i64>();
     let (fetched, stored, rejected) = (
         sum(|partition| partition.fetched),
@@ -129,7 +142,9 @@ fn numbers(context: &PageContext, sync: &Sync, partitions: &[Partition]) -> Mark
     let refused = sync.consolidation_errors.max(sum(|partition| partition.refused));
     html! {
         div.tiles {
-            div.tile { span { "Predicted" } b { (count(sync.predicted)) } span { "by the scan" } }
+            @if is_counted(sync) {
+                div.tile { span { "Predicted" } b { (count(sync.predicted)) } span { "by the scan" } }
+            }
             div.tile { span { "Fetched" } b { (count(fetched)) } span { (count(stored)) " stored" } }
             div.tile { span { "Pace" } b { @if let Some(pace) = mean_pace(partitions, context.now) {
                 (count(pace)) } @else { "–" } }
@@ -140,16 +155,17 @@ fn numbers(context: &PageContext, sync: &Sync, partitions: &[Partition]) -> Mark
         }
         dl.facts {
             dt { "Fetched" }
-            dd.barred { (bar(fetched, sync.predicted, "Fetched", "")) span { (count(fetched)) " of "
-                (count(sync.predicted)) } }
+            @if is_counted(sync) {
+                dd.barred { (bar(fetched, sync.predicted, "Fetched", "")) span { (count(fetched)) " of "
+                    (count(sync.predicted)) } }
+            } @else { dd { (count(fetched)) } }
             dt { "Consolidated" }
             dd.barred { (bar(consolidated, total, "Consolidated", done)) span { (count(consolidated)) " of "
                 (count(total)) } }
-            dt { "Window" } dd { @if let Some(from) = sync.updated_from { "since " (ago(from, context.now)) }
+            dt { "Window" } dd { @if sync.updated_from.is_some() { "since " (mark(sync.updated_from)) }
                 @else { "everything" }
-                ", up to " (ago(sync.updated_to, context.now)) }
-            dt { "Watermark" } dd { (ago_or_none(sync.watermark_before, context.now)) " → "
-                (ago_or_none(sync.watermark_after, context.now)) }
+                @if view.unit == CursorUnit::Time { ", up to " (ago(sync.updated_to, context.now)) } }
+            dt { "Watermark" } dd { (mark(sync.watermark_before)) " → " (mark(sync.watermark_after)) }
             @if let Some(note) = &sync.delete_note { dt { "Not deleted" } dd { (line(note)) } }
             @if let Some(error) = &sync.error { dt { "Error" } dd.bad { (line(error)) } }
             dt { "Trace" } dd { code { (safe(&sync.trace_id)) } }
@@ -157,11 +173,26 @@ fn numbers(context: &PageContext, sync: &Sync, partitions: &[Partition]) -> Mark
     }
 }
 
-fn heat(partitions: &[Partition]) -> Markup {
+/// Whether the scan counted the records. A sync without records has no partitions.
+const fn is_counted(sync: &Sync) -> bool {
+    sync.count_calls > 0 || sync.predicted > 0
+}
+
+fn heat_title(field: &PartitionField) -> String {
+    match field.unit {
+        FieldUnit::Whole => "records of the list".to_owned(),
+        FieldUnit::Values(_) => format!("records per partition, labelled with its {}", field.name),
+        FieldUnit::Dollars | FieldUnit::Money { .. } | FieldUnit::Number | FieldUnit::Time => {
+            format!("records per partition, labelled with its lowest {}", field.name)
+        }
+    }
+}
+
+fn heat(field: &PartitionField, partitions: &[Partition]) -> Markup {
     let row = |field: fn(&Partition) -> i64| partitions.iter().map(field).collect();
     Heatmap {
         title: "Records predicted, fetched and stored, by partition".to_owned(),
-        columns: partitions.iter().map(|partition| money(partition.range.from)).collect(),
+        columns: partitions.iter().map(|partition| visible(&field.value(partition.range.from))).collect(),
         rows: vec![
             ("predicted", row(|partition| partition.predicted)),
             ("fetched", row(|partition| partition.fetched)),
@@ -185,29 +216,29 @@ fn partition_timeline(sync: &Sync, partitions: &[Partition], now: Timestamp) -> 
 }
 
 /// Chart of the scan's counts per range of the partition field.
-fn scan(heatmap: &Json) -> Markup {
+fn scan(field: &PartitionField, heatmap: &Json) -> Markup {
     let cells = heatmap.as_array().into_iter().flatten().filter_map(|cell| {
         let number = |name: &str| cell.get(name).and_then(Json::as_i64);
-        let range = FieldRange { from: number("from")?, to: number("to")?.min(PRICE_CEILING) };
-        Some((money(range.from), number("count")?))
+        Some((visible(&field.value(number("from")?)), number("count")?))
     });
-    Columns { title: "Records by price, as counted by the scan".to_owned(), items: cells.collect() }.draw()
+    let title = format!("Records by {}, as counted by the scan", visible(&field.name));
+    Columns { title, items: cells.collect() }.draw()
 }
 
 /// Panel of ranges that the watermark passed without covering them.
-pub(crate) fn gaps(context: &PageContext, gaps: &[Gap]) -> Markup {
+pub(crate) fn gaps(context: &PageContext, gaps: &[Gap], field: &PartitionField, unit: CursorUnit) -> Markup {
     html! {
         section.panel #gaps {
             header { h2 { "Gaps" } span.dim.small { "the next sync covers them" } }
             div.scroll { table {
-                thead { tr { th { "Prices" } th { "Updated" } th { "Created by" } th { "Reason" } } }
+                thead { tr { th { "Range" } th { "Updated" } th { "Created by" } th { "Reason" } } }
                 tbody {
                     @for gap in gaps {
                         tr data-key=(gap.gap_id) {
-                            td.nowrap { (range(gap.range)) }
-                            td { @if let Some(from) = gap.updated_from { "since " (ago(from, context.now)) }
+                            td.nowrap { (safe(&field.label(gap.range))) }
+                            td { @if let Some(from) = gap.updated_from { "since " (cursor(unit, from, context.now)) }
                                 @else { "any time" }
-                                ", until " (ago(gap.updated_to, context.now)) }
+                                @if unit == CursorUnit::Time { ", until " (ago(gap.updated_to, context.now)) } }
                             td { a.mono href={ "/runs/run-" (gap.left_by) } { (gap.left_by) } " "
                                 (ago(gap.created_at, context.now)) }
                             td { (line(&gap.reason)) }
@@ -234,7 +265,7 @@ pub(crate) fn acts(context: &PageContext, view: &SyncView, run: &Run) -> Markup 
         @if sync.state == SyncState::Failed && newer.is_none() {
             @if !failed.is_empty() {
                 (forms::button(context, &path("retry"), &[], "Retry failed partitions", "main"))
-                (force_form(context, &path("consolidate"), &failed))
+                (force_form(context, &path("consolidate"), &failed, &view.field))
             } @else {
                 (forms::button(context, &path("consolidate"), &[], "Continue consolidation", "main"))
             }
@@ -259,7 +290,7 @@ fn cancel(context: &PageContext, path: &str) -> Markup {
 }
 
 /// Form to consolidate without the failed partitions. It lists the missing ranges and asks for confirmation.
-fn force_form(context: &PageContext, path: &str, failed: &[&Partition]) -> Markup {
+fn force_form(context: &PageContext, path: &str, failed: &[&Partition], field: &PartitionField) -> Markup {
     html! {
         details.drop {
             summary { "Consolidate without them…" }
@@ -269,9 +300,11 @@ fn force_form(context: &PageContext, path: &str, failed: &[&Partition]) -> Marku
                     input type="hidden" name="force" value="yes";
                     p { "These records will be missing until they are read again:" }
                     ul.gaps { @for partition in failed {
-                        li { b { (partition.partition_id) } " " (range(partition.range)) ", "
-                            (count((partition.predicted - partition.stored).max(0))) " of "
-                                (count(partition.predicted)) " records" }
+                        li { b { (partition.partition_id) } " " (safe(&field.label(partition.range)))
+                            @if partition.predicted > 0 {
+                                ", " (count((partition.predicted - partition.stored).max(0))) " of "
+                                    (count(partition.predicted)) " records"
+                            } }
                     } }
                     label.tick { input type="radio" name="advance" value="" checked;
                         " Keep the watermark: the next sync reads all changes since then" }

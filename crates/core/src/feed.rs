@@ -1,9 +1,15 @@
 //! Feeds: external sources of records, the queries to them and their pages.
 
+mod field;
+
+pub use field::{CursorUnit, FieldUnit, PartitionField, dollars};
+
+use crate::feed_definition::{FeedDefinition, Place};
 use crate::label::labelled;
-use crate::limits::MESSAGE_BYTES_MAX;
+use crate::limits::{IDENTIFIER_BYTES_MAX, MESSAGE_BYTES_MAX};
 use crate::reach::DefinedBy;
 use crate::{Json, Timestamp};
+use serde::Deserialize as _;
 use std::borrow::Cow;
 
 /// A value of an ordered field, in units that the feed defines: cents for a price.
@@ -111,6 +117,10 @@ pub struct FeedPage {
     pub rejected: Vec<RejectedItem>,
     /// Whether the feed reported that this is the last page. A short page is not a sign of the end.
     pub is_last: bool,
+    /// Place of the next page, for feeds whose pages cannot be requested at any position. `None` at the end.
+    pub next: Option<Place>,
+    /// Largest number of the incremental cursor, for feeds whose cursor is a number.
+    pub cursor_max: Option<i64>,
 }
 
 impl FeedPage {
@@ -202,7 +212,62 @@ pub struct Feed {
     pub created_at: Timestamp,
 }
 
+/// Kind of the feeds that a definition file describes.
+pub const REST_KIND: &str = "rest";
+
+/// Table that holds the last version of each record of a feed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RawTable {
+    /// Name, without the schema.
+    pub table: String,
+    /// Column with the id of the record.
+    pub id_column: &'static str,
+}
+
+impl RawTable {
+    /// Returns the raw table of a feed. Names of feeds contain no underscore, so two feeds never share a table. A name
+    /// that is too long for PostgreSQL ends with a digest.
+    pub fn of(kind: &str, feed: &str) -> Self {
+        let (prefix, id_column) = if kind == REST_KIND {
+            ("raw_records_", "record_id")
+        } else {
+            ("raw_diamonds_", "supplier_stone_id")
+        };
+        let mut table = format!("{prefix}{}", feed.replace('-', "_"));
+        if table.len() > IDENTIFIER_BYTES_MAX {
+            let digest = &crate::digest::sha256_hex(feed.as_bytes())[..16];
+            table.truncate(table.floor_char_boundary(IDENTIFIER_BYTES_MAX - digest.len() - 1));
+            table = format!("{table}_{digest}");
+        }
+        Self { table, id_column }
+    }
+}
+
 impl Feed {
+    /// Returns the feed's raw table.
+    pub fn raw_table(&self) -> RawTable {
+        RawTable::of(&self.kind, &self.feed)
+    }
+
+    /// Returns the feed's definition, or why it cannot be read. `None` for feeds of another kind.
+    pub fn definition(&self) -> Option<Result<FeedDefinition, String>> {
+        if self.kind != REST_KIND {
+            return None;
+        }
+        let stored = self.settings.get("definition").unwrap_or(&Json::Null);
+        let read = FeedDefinition::deserialize(stored);
+        Some(
+            read.map_err(|error| {
+                format!("the stored definition of feed `{}` is invalid: {error}", self.feed)
+            }),
+        )
+    }
+
+    /// Returns the text of the feed's definition file.
+    pub fn definition_text(&self) -> Option<&str> {
+        self.settings.get("text")?.as_str()
+    }
+
     /// Returns whether another definition reaches the same outside the database, in the same way.
     pub fn has_same_reach(&self, other: &Self) -> bool {
         let Self {

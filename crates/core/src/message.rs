@@ -33,6 +33,9 @@ pub struct WorkItem {
     /// Highest price of the partition, inclusive; in dollars in the JSON.
     #[serde(with = "dollars")]
     pub max_price: Cents,
+    /// Range of the partition field, for feeds whose field is not a price. Both prices are then 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<FieldRange>,
     /// Estimated number of records in the partition; informational.
     pub total_records: u64,
     /// Start of the partition. Unused; older readers expect it.
@@ -115,15 +118,18 @@ impl WorkItem {
         format!("{}:{}:{}", self.run_id, self.partition_id, self.offset)
     }
 
-    /// Sets the lowest and the highest value from a range whose bounds are multiples of `granularity`.
-    pub fn set_range(&mut self, range: FieldRange, granularity: FieldValue) {
+    /// Sets the lowest and the highest price from a range whose bounds are multiples of `granularity`.
+    pub fn set_prices(&mut self, range: FieldRange, granularity: FieldValue) {
         self.min_price = range.from;
         self.max_price = range.to - granularity;
     }
 
-    /// Returns the range; the inverse of [`WorkItem::set_range`].
+    /// Returns the range of the partition field.
     pub const fn range(&self, granularity: FieldValue) -> FieldRange {
-        FieldRange { from: self.min_price, to: self.max_price + granularity }
+        match self.range {
+            Some(range) => range,
+            None => FieldRange { from: self.min_price, to: self.max_price + granularity },
+        }
     }
 
     /// Returns the same order for the page at `offset`.

@@ -8,11 +8,13 @@
 //! Guarantee: a record that is in the list during the whole pass is stored by that pass. The next incremental sync
 //! handles records that appear or disappear during the pass.
 
+mod chain;
 mod error;
 mod overlap;
 mod pass_end;
 mod progress;
 
+pub use chain::{ChainDecision, decide_chained, mark_end};
 pub use error::{PageError, RereadReason};
 pub use pass_end::{PassEnd, RECOUNTS_MAX, ReadCounts, decide_pass_end};
 pub use progress::{Progress, page_hash};

@@ -1,17 +1,20 @@
-//! The reach of the server: environment variables, hosts, destinations and hook secrets that projects may use.
+//! The reach of the server: environment variables, hosts, tables, destinations and hook secrets that projects may use.
 //!
-//! Feeds and hooks make the server read its environment, connect to hosts and write files. The operator lists in the
-//! configuration what the definitions of projects may use, for every project and for single ones. A definition of the
-//! operator, who has direct access to the database, needs no list.
+//! Feeds and hooks make the server read its environment, connect to hosts, and write tables and files. The operator
+//! lists in the configuration what the definitions of projects may use, for every project and for single ones. A
+//! definition of the operator, who has direct access to the database, needs no list.
 
 mod destination;
 mod host;
 mod list;
+mod table;
 
 pub use destination::DestinationRule;
 pub use host::{HostRule, HostRules};
 pub use list::ReachList;
+pub use table::TableRule;
 
+use crate::feed_definition::TableName;
 use crate::label::labelled;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,10 +32,12 @@ labelled! {
 labelled! {
     /// A list of the configuration, by its key.
     "list of the section reach" ReachKind {
-        /// Variables that contain passwords of feeds.
+        /// Variables that contain passwords and other secrets of feeds.
         Environment = "environment",
         /// Hosts and addresses of endpoints.
         Hosts = "hosts",
+        /// Tables of the database that feeds write.
+        Tables = "tables",
         /// Files and objects to which watermarks are copied.
         Destinations = "destinations",
         /// Variables that contain secrets of hooks.
@@ -43,7 +48,7 @@ labelled! {
 /// Something outside the database that a definition uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use<'a> {
-    /// Variable with the password of a feed.
+    /// Variable with a secret of a feed.
     Environment(&'a str),
     /// Endpoint of a feed.
     Host {
@@ -51,6 +56,8 @@ pub enum Use<'a> {
         host: &'a str,
         port: u16,
     },
+    /// Table that a feed writes.
+    Table(&'a TableName),
     /// URL of a watermark's copy.
     Destination(&'a str),
     /// Variable with the secret of a hook.
@@ -63,6 +70,7 @@ impl Use<'_> {
         match self {
             Self::Environment(_) => ReachKind::Environment,
             Self::Host { .. } => ReachKind::Hosts,
+            Self::Table(_) => ReachKind::Tables,
             Self::Destination(_) => ReachKind::Destinations,
             Self::HookSecret(_) => ReachKind::HookSecrets,
         }
@@ -73,6 +81,7 @@ impl fmt::Display for Use<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Environment(text) | Self::HookSecret(text) | Self::Destination(text) => f.write_str(text),
+            Self::Table(name) => name.fmt(f),
             Self::Host { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
             Self::Host { host, port } => write!(f, "{host}:{port}"),
         }
@@ -156,6 +165,7 @@ impl fmt::Display for ReachError {
             let noun = match used.kind {
                 ReachKind::Environment => "environment variable",
                 ReachKind::Hosts => "host",
+                ReachKind::Tables => "table",
                 ReachKind::Destinations => "destination",
                 ReachKind::HookSecrets => "hook secret",
             };

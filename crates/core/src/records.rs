@@ -77,6 +77,9 @@ pub struct Sync {
     pub generation: i32,
     /// Version of the pricing rules.
     pub rules_version: Option<i32>,
+    /// Digest of the feed definition with which it reads; null for feeds without one.
+    #[serde(default)]
+    pub definition: Option<String>,
     /// Whether it is consolidated in spite of failed partitions.
     pub forced: bool,
     /// Whether it advances the watermark in spite of failed partitions.
@@ -122,6 +125,13 @@ pub struct Partition {
     pub predicted: i64,
     /// Offset of the next page. It decreases only by a restart.
     pub next_offset: i32,
+    /// Token of the next page, for sources whose pages cannot be requested by offset. It is not shown: a next URL can
+    /// repeat the credentials of the request.
+    #[serde(skip)]
+    pub next_token: Option<String>,
+    /// Largest number of the incremental cursor that it has read, for feeds whose cursor is a number.
+    #[serde(default)]
+    pub cursor_max: Option<i64>,
     /// Number of positions by which the source's list has moved to the left.
     pub shift: i32,
     /// Number of the current pass over the list.
@@ -204,6 +214,18 @@ labelled! {
     }
 }
 
+labelled! {
+    /// The state of a record in the table of a feed with a definition.
+    "record state" RecordState {
+        /// The row was built from the record.
+        Active = "active",
+        /// The record itself says that it is deleted.
+        Deleted = "deleted",
+        /// The source no longer has the record.
+        Absent = "absent",
+    }
+}
+
 /// A record that was rejected and is not in the canonical table.
 #[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -252,6 +274,22 @@ pub struct Gap {
     pub closed_by: Option<Uuid>,
     /// Time at which it was closed.
     pub closed_at: Option<Timestamp>,
+}
+
+/// The table of a feed, and the statements that make it fit the feed's definition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FeedTablePlan {
+    /// Name of the feed.
+    pub feed: String,
+    /// Name of the table, with its schema.
+    pub table: String,
+    /// Whether the table exists.
+    pub exists: bool,
+    /// SQL statements that create the table or add columns; empty if the table fits.
+    pub statements: Vec<String>,
+    /// Reasons for which the feed cannot fill the table.
+    pub problems: Vec<String>,
 }
 
 /// A change of a feed's watermark.

@@ -24,6 +24,7 @@ fn work_item() -> WorkItem {
         partition_id: "partition-0".to_owned(),
         min_price: 0,
         max_price: 99_999,
+        range: None,
         total_records: 5_000,
         offset_start: 0,
         offset_end: 5_000,
@@ -61,7 +62,7 @@ fn consolidate() -> Consolidate {
 fn cases() -> Vec<(&'static str, Message)> {
     let mut full = work_item();
     "partition-29".clone_into(&mut full.partition_id);
-    full.set_range(FieldRange { from: 100_000, to: PRICE_CEILING }, 100);
+    full.set_prices(FieldRange { from: 100_000, to: PRICE_CEILING }, 100);
     full.total_records = 16_667;
     full.offset_end = 16_667;
     full.offset = 0;
@@ -157,7 +158,7 @@ proptest! {
             to: ((from / granularity + width) * granularity).min(PRICE_CEILING),
         };
         let mut item = work_item();
-        item.set_range(range, granularity);
+        item.set_prices(range, granularity);
         let text = serde_json::to_string(&Message::WorkItem(item)).unwrap();
         let Message::WorkItem(back) = serde_json::from_str(&text).unwrap() else { panic!() };
         prop_assert_eq!(back.range(granularity), range);

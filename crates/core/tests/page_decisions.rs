@@ -260,17 +260,24 @@ fn only_a_long_page_without_ids_fails() {
 
 #[test]
 fn record_without_an_id_counts_once() {
-    let mixed = FeedPage { items: items(&["c", "d"]), rejected: vec![nameless(1)], is_last: false };
+    let mixed = FeedPage {
+        items: items(&["c", "d"]),
+        rejected: vec![nameless(1)],
+        is_last: false,
+        ..FeedPage::default()
+    };
     let PageDecision::Store(store) = decide_page(&at_three(), &overlapping(2, 4), &mixed, 0) else {
         panic!()
     };
     assert_eq!(store, PageWrite { from_index: 1, next_offset: 5, shift: 0, ends: false });
     // At the end of a page, the next page must begin with it, even if its text has changed.
-    let last = FeedPage { items: items(&["c"]), rejected: vec![nameless(1)], is_last: false };
+    let last =
+        FeedPage { items: items(&["c"]), rejected: vec![nameless(1)], is_last: false, ..FeedPage::default() };
     let PageDecision::Store(store) = decide_page(&at_three(), &overlapping(2, 4), &last, 0) else { panic!() };
     assert_eq!(store, PageWrite { from_index: 1, next_offset: 4, shift: 0, ends: false });
     let after = at_three().after(&store, &last);
-    let next = FeedPage { items: items(&["d"]), rejected: vec![nameless(0)], is_last: false };
+    let next =
+        FeedPage { items: items(&["d"]), rejected: vec![nameless(0)], is_last: false, ..FeedPage::default() };
     let PageDecision::Store(store) = decide_page(&after, &overlapping(3, 4), &next, 0) else { panic!() };
     assert_eq!(store, PageWrite { from_index: 1, next_offset: 5, shift: 0, ends: false });
     let only = FeedPage { rejected: vec![nameless(0)], ..FeedPage::default() };

@@ -4,10 +4,12 @@
 //! execute one page per message. When the last partition ends, consolidation starts. Completion and the new watermark
 //! are one commit. Every step is idempotent and may be interrupted at any point.
 
+mod build;
 mod circuit;
 mod consolidate;
 mod consolidator;
 mod copy;
+mod definition;
 mod evaluate;
 mod feeds;
 mod operate;
@@ -36,6 +38,7 @@ pub use scan::ScanResult;
 pub use steps::StepTimes;
 pub use tidemill_core::records::{ConsolidationOrder, SyncRetry, SyncStatus};
 pub use tidemill_core::sync::SYNC_LABEL;
+pub use tidemill_feeds::rest::parse_definition;
 
 use crate::{Engine, Process};
 use std::sync::Arc;

@@ -111,7 +111,14 @@ fn feed(copy_url: &str) -> FeedChange {
         created_at: at(0),
     };
     let copy_url = Some(copy_url.to_owned());
-    FeedChange { feed, copy_url, schedule: None, full_schedule: None, time_zone: "UTC".to_owned() }
+    FeedChange {
+        feed,
+        definition: None,
+        copy_url,
+        schedule: None,
+        full_schedule: None,
+        time_zone: "UTC".to_owned(),
+    }
 }
 
 /// Returns the text of a copy with a watermark that this database never had.

@@ -5,13 +5,14 @@
 //! `carats`, `lab_grown`, and the optional `updated_at`.
 
 use crate::error::{FeedError, MapError};
-use crate::feed::{Feed, FeedCount, FeedFuture};
+use crate::feed::{Feed, FeedCount, FeedFuture, Mapped};
 use crate::number::parse_scaled;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tidemill_core::Timestamp;
 use tidemill_core::diamond::{ALL_PRICES, Cents, Diamond};
 use tidemill_core::feed::{FeedPage, FeedQuery, FieldRange, FieldValue, Item, RejectedItem};
+use tidemill_core::feed_definition::Place;
 
 /// A row: values by column name.
 type Row = BTreeMap<String, String>;
@@ -61,7 +62,7 @@ impl Feed for CsvFolder {
         })
     }
 
-    fn page<'a>(&'a self, query: &'a FeedQuery, offset: u64, limit: u32) -> FeedFuture<'a, FeedPage> {
+    fn page<'a>(&'a self, query: &'a FeedQuery, place: &'a Place, limit: u32) -> FeedFuture<'a, FeedPage> {
         Box::pin(async move {
             if limit == 0 || limit > self.page_limit() {
                 return Err(FeedError::InvalidQuery {
@@ -69,7 +70,7 @@ impl Feed for CsvFolder {
                 });
             }
             let rows = self.rows(query).await?;
-            let first = usize::try_from(offset).unwrap_or(usize::MAX).min(rows.len());
+            let first = usize::try_from(place.offset).unwrap_or(usize::MAX).min(rows.len());
             let last = first.saturating_add(limit as usize).min(rows.len());
             let mut page = FeedPage { is_last: last == rows.len(), ..FeedPage::default() };
             for (position, row) in rows[first..last].iter().enumerate() {
@@ -86,10 +87,10 @@ impl Feed for CsvFolder {
         None
     }
 
-    fn map(&self, payload: &str) -> Result<Diamond, MapError> {
+    fn map(&self, payload: &str) -> Result<Mapped, MapError> {
         let row: Row = serde_json::from_str(payload)
             .map_err(|error| MapError::new(format!("invalid record: {error}")))?;
-        map(&row)
+        map(&row).map(|diamond| Mapped::Diamond(Box::new(diamond)))
     }
 
     fn set_rate(&self, _per_second: f64) {}
@@ -193,7 +194,12 @@ mod tests {
             defined_by: tidemill_core::reach::DefinedBy::Operator,
             created_at: Timestamp::UNIX_EPOCH,
         };
-        (folder, open(&feed, None, &crate::Network::Unrestricted, Tuning::default()).unwrap())
+        let (network, budgets) = (crate::Network::Unrestricted, crate::Budgets::default());
+        (folder, open(&feed, &|_| None, &network, Tuning::default(), &budgets).unwrap())
+    }
+
+    fn at(offset: u64) -> Place {
+        Place { offset, token: None }
     }
 
     fn query(from: Cents, to: Cents) -> FeedQuery {
@@ -206,7 +212,7 @@ mod tests {
         let query = query(1, PRICE_CEILING);
         let (mut names, mut bad, mut offset) = (Vec::new(), 0, 0);
         loop {
-            let page = feed.page(&query, offset, 2).await.unwrap();
+            let page = feed.page(&query, &at(offset), 2).await.unwrap();
             offset += (page.items.len() + page.rejected.len()) as u64;
             bad += page.rejected.len();
             names.extend(page.items.into_iter().map(|item| item.record_id));
@@ -224,7 +230,7 @@ mod tests {
         let mut query = query(1_000, 10_02);
         assert_eq!(feed.count(&query).await.unwrap().count, 2);
         query.updated_from = Some("2026-01-02T00:00:00Z".parse().unwrap());
-        let page = feed.page(&query, 0, 10).await.unwrap();
+        let page = feed.page(&query, &at(0), 10).await.unwrap();
         assert_eq!(page.items[0].record_id, "S-2");
         assert_eq!((page.items.len(), page.is_last), (1, true));
     }
@@ -232,9 +238,9 @@ mod tests {
     #[tokio::test]
     async fn row_is_mapped_or_reports_the_missing_column() {
         let (_folder, feed) = folder();
-        let page = feed.page(&query(0, 10_01), 0, 10).await.unwrap();
+        let page = feed.page(&query(0, 10_01), &at(0), 10).await.unwrap();
         let stones: Vec<_> = page.items.iter().map(|item| feed.map(&item.payload)).collect();
-        let stone = stones[0].as_ref().unwrap();
+        let Ok(Mapped::Diamond(stone)) = &stones[0] else { panic!("{stones:?}") };
         assert_eq!(
             (stone.feed_price, stone.points, stone.shape.as_str(), stone.lab_grown),
             (1_000, 101, "ROUND", true)

@@ -2,12 +2,15 @@
 
 use crate::error::{FeedError, MapError};
 use crate::nivoda::Nivoda;
-use crate::{Network, Secret, Tuning};
+use crate::rest::{MappedRow, RestFeed, endpoints_of};
+use crate::{Budgets, Network, Secret, Tuning};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 use tidemill_core::Timestamp;
 use tidemill_core::diamond::Diamond;
-use tidemill_core::feed::{FeedPage, FeedQuery, FieldRange, FieldValue};
+use tidemill_core::feed::{FeedPage, FeedQuery, FieldRange, FieldValue, REST_KIND};
+use tidemill_core::feed_definition::{FeedDefinition, PageAccess, Place};
 
 /// The pending answer of a feed.
 pub type FeedFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, FeedError>> + Send + 'a>>;
@@ -19,6 +22,38 @@ pub struct FeedCount {
     pub count: u64,
     /// Time of the count by the source's clock, if the source reports it.
     pub source_time: Option<Timestamp>,
+}
+
+/// How the pages of a feed are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reading {
+    /// How pages can be reached.
+    pub access: PageAccess,
+    /// Number of records per page, if the feed prescribes it.
+    pub page_size: Option<u32>,
+    /// Whether a page that repeats the previous one fails the partition.
+    pub repeats_fail: bool,
+    /// Whether the feed counts the records of a query.
+    pub counts: bool,
+    /// Whether a partition is counted again after its last page.
+    pub recounts: bool,
+}
+
+impl Default for Reading {
+    fn default() -> Self {
+        Self { access: PageAccess::Random, page_size: None, repeats_fail: true, counts: true, recounts: true }
+    }
+}
+
+/// The result of mapping a record.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Mapped {
+    /// A row of the table `diamonds`.
+    Diamond(Box<Diamond>),
+    /// A row of the table of a definition.
+    Row(MappedRow),
+    /// The record itself says that it is deleted. The row contains at least the columns of its key.
+    Deleted(MappedRow),
 }
 
 /// A source of records, which it counts, pages and maps.
@@ -33,8 +68,36 @@ pub trait Feed: Send + Sync {
     /// The whole range of the partition field: every record is in it.
     fn range(&self) -> FieldRange;
 
-    /// Resolution of the partition field: the boundaries of a range must be multiples of it.
+    /// Resolution of the partition field: the boundaries of a range must be multiples of it, counted from the beginning
+    /// of the range.
     fn granularity(&self) -> FieldValue;
+
+    /// How the pages are read.
+    fn reading(&self) -> Reading {
+        Reading::default()
+    }
+
+    /// The partitions of a sync that starts now, for feeds that are not divided by counts.
+    fn fixed_ranges(&self, now: Timestamp) -> Option<Vec<FieldRange>> {
+        let _ = now;
+        None
+    }
+
+    /// Beginning of the time window of an incremental sync; `None` if every sync reads all records. `overlap` is the
+    /// default overlap with the previous sync.
+    fn changes_since(&self, watermark: Timestamp, overlap: Duration) -> Option<Timestamp> {
+        Some(chrono::TimeDelta::from_std(overlap).map_or(watermark, |overlap| watermark - overlap))
+    }
+
+    /// The definition of a feed that a file describes.
+    fn definition(&self) -> Option<&FeedDefinition> {
+        None
+    }
+
+    /// Digest of everything in the definition that determines which records are read. A sync reads with one digest.
+    fn digest(&self) -> Option<String> {
+        None
+    }
 
     /// Version of [`Feed::map`]. It changes whenever the same record may map to a different row.
     fn mapper_version(&self) -> i32;
@@ -42,8 +105,8 @@ pub trait Feed: Send + Sync {
     /// Counts the records that match a query.
     fn count<'a>(&'a self, query: &'a FeedQuery) -> FeedFuture<'a, FeedCount>;
 
-    /// Reads at most `limit` records, starting at `offset`.
-    fn page<'a>(&'a self, query: &'a FeedQuery, offset: u64, limit: u32) -> FeedFuture<'a, FeedPage>;
+    /// Reads at most `limit` records, starting at a place.
+    fn page<'a>(&'a self, query: &'a FeedQuery, place: &'a Place, limit: u32) -> FeedFuture<'a, FeedPage>;
 
     /// Returns the subset of `ids` that the source still offers, including records that cannot be stored. `None` if the
     /// source cannot be queried by id.
@@ -56,8 +119,8 @@ pub trait Feed: Send + Sync {
         None
     }
 
-    /// Maps a record to a row of the canonical table.
-    fn map(&self, payload: &str) -> Result<Diamond, MapError>;
+    /// Maps a record to a row.
+    fn map(&self, payload: &str) -> Result<Mapped, MapError>;
 
     /// Sets the request rate per second: this process's share of the feed's limit. 0 means unlimited.
     fn set_rate(&self, per_second: f64);
@@ -71,23 +134,48 @@ pub struct Endpoint {
     pub port: u16,
 }
 
-/// Returns the endpoint that a feed connects to, as its client reads the URL.
-pub fn endpoint_of(feed: &tidemill_core::feed::Feed) -> Result<Endpoint, FeedError> {
-    crate::nivoda::endpoint(&feed.endpoint)
-        .map_err(|reason| FeedError::InvalidEndpoint { feed: feed.feed.clone(), reason })
+/// Returns the endpoints that a feed connects to, as its client reads the URLs.
+pub fn endpoints(feed: &tidemill_core::feed::Feed) -> Result<Vec<Endpoint>, FeedError> {
+    let invalid = |reason| FeedError::InvalidEndpoint { feed: feed.feed.clone(), reason };
+    match feed.definition() {
+        Some(definition) => {
+            let definition = definition.map_err(invalid)?;
+            endpoints_of(&definition).map_err(|error| error.into_feed_error(&feed.endpoint))
+        }
+        None => crate::nivoda::endpoint(&feed.endpoint).map(|endpoint| vec![endpoint]).map_err(invalid),
+    }
 }
 
-/// Opens a feed by its kind. Sends no request.
+/// Returns the environment variables whose values a feed uses.
+pub fn variables(feed: &tidemill_core::feed::Feed) -> Vec<String> {
+    let defined = feed.definition().and_then(Result::ok);
+    let named = defined.as_ref().map(FeedDefinition::secret_names).unwrap_or_default();
+    feed.password_env.iter().cloned().chain(named.into_iter().map(str::to_owned)).collect()
+}
+
+/// Returns the digest of a stored feed, see [`Feed::digest`].
+pub fn digest(feed: &tidemill_core::feed::Feed) -> Option<String> {
+    feed.definition()?.ok().map(|definition| crate::rest::digest(&definition))
+}
+
+/// Opens a feed by its kind. `secrets` returns the values of environment variables. Sends no request.
 pub fn open(
     feed: &tidemill_core::feed::Feed,
-    password: Option<Secret>,
+    secrets: &dyn Fn(&str) -> Option<Secret>,
     network: &Network,
     tuning: Tuning,
+    budgets: &Budgets,
 ) -> Result<Arc<dyn Feed>, FeedError> {
     match feed.kind.as_str() {
-        "nivoda" => Ok(Arc::new(Nivoda::new(feed, password, network, tuning)?)),
+        "nivoda" => {
+            let password = feed.password_env.as_deref().and_then(secrets);
+            Ok(Arc::new(Nivoda::new(feed, password, network, tuning)?))
+        }
+        REST_KIND => Ok(Arc::new(RestFeed::open(feed, secrets, network, tuning, budgets)?)),
         #[cfg(any(test, feature = "csv"))]
         "csv" => Ok(Arc::new(crate::CsvFolder::new(&feed.endpoint))),
-        other => Err(FeedError::UnknownKind { kind: other.chars().take(64).collect(), allowed: "nivoda" }),
+        other => {
+            Err(FeedError::UnknownKind { kind: other.chars().take(64).collect(), allowed: "nivoda, rest" })
+        }
     }
 }

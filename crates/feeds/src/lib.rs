@@ -1,9 +1,10 @@
-//! Sources of diamond records: the `Feed` trait and its implementations.
+//! Sources of records: the `Feed` trait and its implementations.
 //!
 //! A feed counts records, reads pages and maps records to canonical rows. Retries, the rate limit, the login and the
 //! classification of errors are internal to each feed. This crate knows nothing of databases, syncs or workers,
 //! and its callers know no feed by name.
 
+mod budgets;
 mod circuit;
 #[cfg(any(test, feature = "csv"))]
 mod csv;
@@ -18,11 +19,12 @@ pub mod rest;
 mod secret;
 mod tuning;
 
+pub use budgets::Budgets;
 pub use circuit::{Admission, Circuit, CircuitPolicy};
 #[cfg(any(test, feature = "csv"))]
 pub use csv::CsvFolder;
 pub use error::{ErrorClass, FeedError, MapError};
-pub use feed::{Endpoint, Feed, FeedCount, FeedFuture, endpoint_of, open};
+pub use feed::{Endpoint, Feed, FeedCount, FeedFuture, Mapped, Reading, digest, endpoints, open, variables};
 pub use network::{ListedHosts, Lookup, Network};
 pub use secret::Secret;
 pub use tuning::Tuning;

@@ -6,7 +6,7 @@ mod map;
 mod page;
 mod text;
 
-use crate::feed::{Feed, FeedCount, FeedFuture};
+use crate::feed::{Feed, FeedCount, FeedFuture, Mapped};
 use crate::http::client::{Client, ErrorKind, Reply, RequestError, hide};
 use crate::http::token::{Token, TokenCache};
 use crate::http::{envelope, tls};
@@ -16,8 +16,9 @@ use map::Mapper;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use tidemill_core::Timestamp;
-use tidemill_core::diamond::{ALL_PRICES, Diamond};
+use tidemill_core::diamond::ALL_PRICES;
 use tidemill_core::feed::{FeedPage, FeedQuery, FieldRange, FieldValue};
+use tidemill_core::feed_definition::Place;
 use tidemill_core::limits::READ_BYTES_MAX;
 
 /// Largest size of a response in bytes, not counting its records.
@@ -233,10 +234,10 @@ impl Feed for Nivoda {
         self.answer(self.count_of(query))
     }
 
-    fn page<'a>(&'a self, query: &'a FeedQuery, offset: u64, limit: u32) -> FeedFuture<'a, FeedPage> {
+    fn page<'a>(&'a self, query: &'a FeedQuery, place: &'a Place, limit: u32) -> FeedFuture<'a, FeedPage> {
         self.answer(async move {
             let filter = Filter::of(&self.settings, query)?;
-            self.page_of(&filter, offset, limit).await
+            self.page_of(&filter, place.offset, limit).await
         })
     }
 
@@ -253,8 +254,8 @@ impl Feed for Nivoda {
         )
     }
 
-    fn map(&self, payload: &str) -> Result<Diamond, MapError> {
-        self.mapper.map(payload)
+    fn map(&self, payload: &str) -> Result<Mapped, MapError> {
+        self.mapper.map(payload).map(|diamond| Mapped::Diamond(Box::new(diamond)))
     }
 
     fn set_rate(&self, per_second: f64) {

@@ -4,26 +4,31 @@
 //! authentication and the check of hosts are internal. Answers are bounded in bytes, nesting and time.
 
 mod auth;
+mod contract;
 mod error;
 mod expression;
+mod feed;
 mod loops;
 mod map;
 mod page;
 mod request;
 mod resolve;
 
+pub use contract::{ContractRow, Verdict, apply_contract};
 pub use error::RestError;
 pub use expression::{Expression, ExpressionError};
+pub use feed::time_of;
+pub(crate) use feed::{RestFeed, digest};
 pub use map::{MappedRow, Mapper};
 pub use page::{RestItem, RestPage, RestRejection};
 pub use resolve::{Exploration, explore};
 
 use crate::http::client::{Client, ErrorKind, HttpRequest, Quotation, Reply, RequestError, excerpt, hide};
 use crate::http::{envelope, tls};
-use crate::{Endpoint, FeedCount, FeedError, Network, Secret, Tuning};
+use crate::{Budgets, Endpoint, FeedCount, FeedError, Network, Secret, Tuning};
 use auth::Authenticator;
 use loops::TokenMemory;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::time::Duration;
 use tidemill_core::definition::DefinitionError;
 use tidemill_core::feed_definition::paging::{CountSpec, Lookup};
@@ -129,7 +134,7 @@ impl RestSource {
         let timeout = Duration::from_secs(definition.client.timeout_secs.into());
         // Tests shorten the limits of the tuning, so the smaller one applies.
         tuning.answer_timeout = timeout.min(tuning.answer_timeout);
-        let mapper = Mapper::new(&definition.into.columns, tuning.item_bytes_max)
+        let mapper = Mapper::new(&definition, tuning.item_bytes_max)
             .map_err(|error| invalid_settings(&definition, error.to_string()))?;
         let auth = Authenticator::new(&definition, &base, secrets, network, &tuning)?;
         let rate = f64::from(definition.client.rate);
@@ -143,6 +148,12 @@ impl RestSource {
             resolved: OnceCell::new(),
             loops: TokenMemory::default(),
         })
+    }
+
+    /// Uses the rate limiter of the definition's budget, which other feeds of the process share.
+    pub(crate) fn share_budget(&mut self, budgets: &Budgets) {
+        let client = &self.definition.client;
+        self.client.rate_limiter = budgets.limiter(client.budget.as_deref(), f64::from(client.rate));
     }
 
     pub const fn definition(&self) -> &FeedDefinition {
@@ -305,37 +316,36 @@ impl RestSource {
         let mut found = Vec::with_capacity(ids.len());
         let mut missing: Vec<String> = ids.to_vec();
         while !missing.is_empty() {
-            let some = self.find_some(&missing).await?;
-            if some.is_empty() {
+            let listed = self.find_some(&missing).await?;
+            if listed.is_empty() {
                 break;
             }
-            missing.retain(|id| !some.contains(id));
-            found.extend(some);
+            missing.retain(|id| !listed.contains_key(id));
+            found.extend(listed.into_iter().filter(|(_, is_deleted)| !is_deleted).map(|(id, _)| id));
         }
         Ok(found)
     }
 
-    async fn find_some(&self, ids: &[String]) -> Result<HashSet<String>, RestError> {
+    /// Returns the listed ids, each with whether its record is marked as deleted.
+    async fn find_some(&self, ids: &[String]) -> Result<HashMap<String, bool>, RestError> {
         let resolved = self.resolved().await?;
         let limit = resolved.paginator.page_size().unwrap_or(u32::MAX);
         let params = request_page(&resolved.paginator, &Place::default(), limit)?.params;
         let request = request::build_find(&self.definition, &self.base, &params, ids)?;
         let answer = self.send(&request).await?;
         let records = resolved.data_selector.select_all(&answer.body).unwrap_or_default();
-        let mut found = HashSet::new();
+        let mut listed = HashMap::new();
         for record in records {
             match page::record_id(record, &self.definition.resource.primary_key) {
                 // A source that ignores the filter returns arbitrary records, so other ids are dropped.
                 Ok(id) if ids.contains(&id) => {
-                    if !page::is_deleted(record, &self.definition) {
-                        found.insert(id);
-                    }
+                    listed.insert(id, page::is_deleted(record, &self.definition));
                 }
                 Ok(_) => {}
-                Err(_) => return Ok(ids.iter().cloned().collect()),
+                Err(_) => return Ok(ids.iter().map(|id| (id.clone(), false)).collect()),
             }
         }
-        Ok(found)
+        Ok(listed)
     }
 
     /// Maps a record to columns.

@@ -3,7 +3,8 @@
 -- name: page_store (postgres)
 -- Stores a page in one function call. SQLite uses several statements: see page_insert and partition_advance.
 SELECT {ops}.store_page($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
-                        $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29)
+                        $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32,
+                        $33)
 
 -- name: page_insert (sqlite)
 -- On PostgreSQL, store_page does this.
@@ -75,18 +76,51 @@ SELECT count(DISTINCT id) FILTER (WHERE NOT nameless) AS seen,
 -- name: raw_upsert (postgres)
 -- An equal hash leaves the row unchanged: nothing is written for unchanged records.
 -- Differs: PostgreSQL stores a page with one statement over arrays, SQLite with one statement per row.
-INSERT INTO {sync}.raw_diamonds_nivoda AS r (feed, supplier_stone_id, offer_id, run_id, payload, payload_hash,
-    created_at, updated_at)
-SELECT $1, g.id, g.offer, $2, g.payload::jsonb, g.hash, coalesce($7, {now}), coalesce($7, {now})
-  FROM unnest($3::text[], $4::text[], $5::text[], $6::bytea[]) AS g (id, offer, payload, hash)
-ON CONFLICT (feed, supplier_stone_id) DO UPDATE SET offer_id = excluded.offer_id, run_id = excluded.run_id,
+INSERT INTO {raw} AS r ({raw_id}, offer_id, run_id, payload, payload_hash, created_at, updated_at)
+SELECT g.id, g.offer, $1, g.payload::jsonb, g.hash, coalesce($6, {now}), coalesce($6, {now})
+  FROM unnest($2::text[], $3::text[], $4::text[], $5::bytea[]) AS g (id, offer, payload, hash)
+ON CONFLICT ({raw_id}) DO UPDATE SET offer_id = excluded.offer_id, run_id = excluded.run_id,
     payload = excluded.payload, payload_hash = excluded.payload_hash, updated_at = excluded.updated_at
  WHERE r.payload_hash <> excluded.payload_hash
 
 -- name: raw_upsert (sqlite)
-INSERT INTO {sync}.raw_diamonds_nivoda AS r (feed, supplier_stone_id, offer_id, run_id, payload, payload_hash,
-    created_at, updated_at)
-VALUES ($1, $3, $4, $2, $5, $6, $7, $7)
-ON CONFLICT (feed, supplier_stone_id) DO UPDATE SET offer_id = excluded.offer_id, run_id = excluded.run_id,
+INSERT INTO {raw} AS r ({raw_id}, offer_id, run_id, payload, payload_hash, created_at, updated_at)
+VALUES ($2, $3, $1, $4, $5, $6, $6)
+ON CONFLICT ({raw_id}) DO UPDATE SET offer_id = excluded.offer_id, run_id = excluded.run_id,
     payload = excluded.payload, payload_hash = excluded.payload_hash, updated_at = excluded.updated_at
  WHERE r.payload_hash <> excluded.payload_hash
+
+-- name: raw_create (postgres)
+-- The raw table of a feed: as raw_diamonds_nivoda of the first migration.
+-- Differs: the types, as in the migrations.
+CREATE TABLE {raw} (
+    {raw_id}          text COLLATE "C" PRIMARY KEY,
+    offer_id          text,
+    run_id            uuid NOT NULL,
+    payload           jsonb NOT NULL,
+    payload_hash      bytea NOT NULL,
+    source_updated_at timestamptz,
+    created_at        timestamptz NOT NULL,
+    updated_at        timestamptz NOT NULL
+)
+
+-- name: raw_create (sqlite)
+CREATE TABLE {raw} (
+    {raw_id}          TEXT NOT NULL PRIMARY KEY,
+    offer_id          TEXT,
+    run_id            TEXT NOT NULL,
+    payload           TEXT NOT NULL,
+    payload_hash      BLOB NOT NULL,
+    source_updated_at INTEGER,
+    created_at        INTEGER NOT NULL,
+    updated_at        INTEGER NOT NULL
+) STRICT
+
+-- name: raw_columns (postgres)
+-- The columns of a table, to recognise a table of another owner under the name of a raw table.
+-- Differs: each database has its own catalog.
+SELECT a.attname || ' ' || format_type(a.atttypid, a.atttypmod) AS value FROM pg_attribute a
+ WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attname COLLATE "C"
+
+-- name: raw_columns (sqlite)
+SELECT c.name || ' ' || c.type AS value FROM pragma_table_xinfo($1) c ORDER BY c.name

@@ -4,7 +4,7 @@
 -- The columns of a partition.
 run_id, partition_id, state, range_from, range_to, updated_from, predicted, next_offset, shift, pass, recount,
 fetched, stored, changed, rejected, consolidated_to, consolidated, refused, faults, error, restart, gap_id,
-first_page_at, ended_at, updated_at
+first_page_at, ended_at, updated_at, next_token, cursor_max
 
 -- name: partition_insert
 INSERT INTO {sync}.partition_progress (run_id, partition_id, range_from, range_to, predicted, updated_from, gap_id,
@@ -24,7 +24,8 @@ SELECT {partition_columns}
 UPDATE {sync}.partition_progress
    SET next_offset = $5, shift = $6, state = 'fetching_pages', fetched = fetched + $7, stored = stored + $8,
        changed = changed + $9, rejected = rejected + $10, faults = 0, error = NULL, updated_at = coalesce($11, {now}),
-       first_page_at = coalesce(first_page_at, $11, {now})
+       first_page_at = coalesce(first_page_at, $11, {now}), next_token = $12,
+       cursor_max = coalesce(max(cursor_max, $13), cursor_max, $13)
  WHERE run_id = $1 AND partition_id = $2 AND next_offset = $3 AND pass = $4 AND NOT completed AND NOT failed
 
 -- name: partition_end
@@ -36,7 +37,7 @@ UPDATE {sync}.partition_progress
 -- name: partition_again
 -- Reads the list from its start again: the offset goes on, and the shift subtracts all of it.
 UPDATE {sync}.partition_progress
-   SET pass = pass + 1, shift = next_offset, recount = $5, updated_at = coalesce($6, {now})
+   SET pass = pass + 1, shift = next_offset, next_token = NULL, recount = $5, updated_at = coalesce($6, {now})
  WHERE run_id = $1 AND partition_id = $2 AND next_offset = $3 AND pass = $4 AND NOT completed AND NOT failed
 
 -- name: partition_receive
@@ -68,6 +69,7 @@ UPDATE {sync}.partition_progress
        consolidated = CASE WHEN restart THEN 0 ELSE consolidated END,
        refused = CASE WHEN restart THEN 0 ELSE refused END,
        shift = CASE WHEN restart THEN 0 ELSE shift END, pass = CASE WHEN restart THEN 1 ELSE pass END,
+       next_token = CASE WHEN NOT restart THEN next_token END, cursor_max = CASE WHEN NOT restart THEN cursor_max END,
        updated_at = coalesce($2, {now})
  WHERE run_id = $1 AND failed
 

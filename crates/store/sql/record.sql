@@ -5,46 +5,46 @@
 -- up to $5 bytes in total, the first one always; other records are returned without one. On PostgreSQL each record is
 -- one search per index: a join would be planned while the tables are small, and would keep reading all of them.
 -- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
-SELECT o.supplier_stone_id, o.payload_hash, o.bytes,
+SELECT o.record_id, o.payload_hash, o.bytes,
        CASE WHEN o.upto <= $5 OR o.upto = o.bytes THEN o.payload END AS payload
   FROM (
-    SELECT r.supplier_stone_id, r.payload, r.payload_hash, octet_length(r.payload)::bigint AS bytes,
-           (sum(octet_length(r.payload)) OVER (ORDER BY r.supplier_stone_id ROWS UNBOUNDED PRECEDING))::bigint AS upto
+    SELECT r.record_id, r.payload, r.payload_hash, octet_length(r.payload)::bigint AS bytes,
+           (sum(octet_length(r.payload)) OVER (ORDER BY r.record_id ROWS UNBOUNDED PRECEDING))::bigint AS upto
       FROM (SELECT DISTINCT unnest($2::text[]) COLLATE "C" AS id) g
      CROSS JOIN LATERAL (
-        SELECT w.supplier_stone_id, w.payload::text AS payload, w.payload_hash FROM {sync}.raw_diamonds_nivoda w
-         WHERE w.feed = $1 AND w.supplier_stone_id = g.id OFFSET 0) r
+        SELECT w.{raw_id} AS record_id, w.payload::text AS payload, w.payload_hash FROM {raw} w
+         WHERE w.{raw_id} = g.id OFFSET 0) r
      WHERE (SELECT d.payload_hash = r.payload_hash AND d.mapper_version = $3 AND d.rules_version = $4
                    AND d.status = 'active'
               FROM {sync}.diamonds d WHERE d.feed = $1 AND d.supplier_stone_id = g.id) IS NOT TRUE
     ) o
- ORDER BY o.supplier_stone_id
+ ORDER BY o.record_id
 
 -- name: record_open (sqlite)
-SELECT o.supplier_stone_id, o.payload_hash, o.bytes,
+SELECT o.record_id, o.payload_hash, o.bytes,
        CASE WHEN o.upto <= $5 OR o.upto = o.bytes THEN r.payload END AS payload
   FROM (
-    SELECT r.supplier_stone_id, r.payload_hash, octet_length(r.payload) AS bytes,
-           sum(octet_length(r.payload)) OVER (ORDER BY r.supplier_stone_id ROWS UNBOUNDED PRECEDING) AS upto
+    SELECT r.{raw_id} AS record_id, r.payload_hash, octet_length(r.payload) AS bytes,
+           sum(octet_length(r.payload)) OVER (ORDER BY r.{raw_id} ROWS UNBOUNDED PRECEDING) AS upto
       FROM (SELECT DISTINCT value AS id FROM json_each($2)) g
-      JOIN {sync}.raw_diamonds_nivoda r ON r.feed = $1 AND r.supplier_stone_id = g.id
+      JOIN {raw} r ON r.{raw_id} = g.id
       LEFT JOIN {sync}.diamonds d ON d.feed = $1 AND d.supplier_stone_id = g.id
      WHERE d.payload_hash IS NULL OR d.payload_hash <> r.payload_hash OR d.mapper_version <> $3
         OR d.rules_version <> $4 OR d.status <> 'active'
     ) o
-  JOIN {sync}.raw_diamonds_nivoda r ON r.feed = $1 AND r.supplier_stone_id = o.supplier_stone_id
- ORDER BY o.supplier_stone_id
+  JOIN {raw} r ON r.{raw_id} = o.record_id
+ ORDER BY o.record_id
 
 -- name: record_stale
 -- The next records of a feed whose price was computed with other rules, another payload or another mapper. Reads in the
 -- order of one index, with one search in the other per record: a join would read everything for each batch.
-SELECT r.supplier_stone_id AS value
-  FROM {sync}.raw_diamonds_nivoda r
- WHERE r.feed = $1 AND r.supplier_stone_id > $2
+SELECT r.{raw_id} AS value
+  FROM {raw} r
+ WHERE r.{raw_id} > $2
    AND (SELECT d.rules_version <> $3 OR d.mapper_version <> $4 OR d.payload_hash <> r.payload_hash
           FROM {sync}.diamonds d
-         WHERE d.feed = r.feed AND d.supplier_stone_id = r.supplier_stone_id AND d.status = 'active')
- ORDER BY r.supplier_stone_id LIMIT $5
+         WHERE d.feed = $1 AND d.supplier_stone_id = r.{raw_id} AND d.status = 'active')
+ ORDER BY r.{raw_id} LIMIT $5
 
 -- name: record_unseen (postgres)
 -- The records in $2 that no page of this sync contained. A difference of sets reads the pages once, not per record.

@@ -75,7 +75,9 @@ SELECT 'sync_consolidated', CAST(s.feed AS text), CAST(sum(p.consolidated) AS bi
   FROM {sync}.run_metadata s JOIN {sync}.partition_progress p ON p.run_id = s.run_id
  WHERE s.state NOT IN ('completed', 'failed') GROUP BY s.feed
 UNION ALL
+-- A watermark that holds a number has no age.
 SELECT 'watermark', CAST(feed AS text), 0, last_updated_at FROM {ops}.feeds
+ WHERE coalesce(settings -> 'definition' -> 'incremental' -> 'kind' ->> 'type', '') <> 'number'
 UNION ALL
 SELECT 'feed_down', CAST(feed AS text), CASE WHEN circuit ->> 'state' = 'closed' THEN 0 ELSE 1 END, NULL
   FROM {ops}.feeds

@@ -6,14 +6,14 @@ run_id, ops_run_id, feed, run_type, state, trace_id, expected_workers, completed
 watermark_before, watermark_after, updated_from, updated_to, page_size, granularity, predicted, count_calls, scan_ms,
 heatmap, generation, rules_version, forced, advance, error, started_at, completed_at, consolidation_started_at,
 consolidation_completed_at, consolidation_processed, consolidation_errors, consolidation_total, deleted, delete_note,
-updated_at
+updated_at, definition
 
 -- name: sync_insert
 INSERT INTO {sync}.run_metadata (run_id, ops_run_id, feed, run_type, state, trace_id, expected_workers,
     watermark_before, updated_from, updated_to, page_size, granularity, predicted, count_calls, scan_ms, heatmap,
-    started_at, updated_at)
+    started_at, updated_at, definition)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, coalesce($17, {now}),
-    coalesce($17, {now}))
+    coalesce($17, {now}), $18)
 ON CONFLICT DO NOTHING
 
 -- name: sync_get

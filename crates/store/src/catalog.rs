@@ -2,11 +2,64 @@
 
 use crate::Schema;
 use crate::sections::{Dialect, Sections};
-use std::sync::{Arc, LazyLock};
+use crate::tx::Context;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use tidemill_core::feed::RawTable;
 
 /// One statement of the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Statement(usize);
+
+impl Statement {
+    /// The statement for one raw table, which its text names as `{raw}` and `{raw_id}`.
+    pub(crate) fn of(self, raw: &RawTable) -> RawStatement<'_> {
+        RawStatement { statement: self, raw }
+    }
+}
+
+/// A statement for one raw table.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RawStatement<'a> {
+    statement: Statement,
+    raw: &'a RawTable,
+}
+
+/// A statement whose text is known.
+pub(crate) trait SqlText {
+    fn text(self, context: &Context) -> Arc<str>;
+}
+
+impl SqlText for Statement {
+    fn text(self, context: &Context) -> Arc<str> {
+        context.catalog.text(self)
+    }
+}
+
+impl SqlText for RawStatement<'_> {
+    fn text(self, context: &Context) -> Arc<str> {
+        context.raw_texts.text(self, context)
+    }
+}
+
+/// The texts of the statements for each raw table. There are as many tables as feeds.
+#[derive(Debug, Default)]
+pub(crate) struct RawTexts(RwLock<HashMap<RawTable, HashMap<usize, Arc<str>>>>);
+
+impl RawTexts {
+    fn text(&self, RawStatement { statement, raw }: RawStatement<'_>, context: &Context) -> Arc<str> {
+        // A panic cannot leave the map half written, so a poisoned lock is no reason to fail.
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(text) = known.get(raw).and_then(|texts| texts.get(&statement.0)) {
+            return text.clone();
+        }
+        drop(known);
+        let text: Arc<str> = Arc::from(context.schema.render_raw(&context.catalog.text(statement), raw));
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        known.entry(raw.clone()).or_default().insert(statement.0, text.clone());
+        text
+    }
+}
 
 /// The statements, rendered for one database.
 #[derive(Debug)]
@@ -94,6 +147,10 @@ catalog! {
         PARTITION_ANEW, WORKER_RUN_BEGIN, WORKER_RUN_COUNT, WORKER_RUN_END, WORKER_RUN_END_ALL,
         // page.sql
         PAGE_PACE, PAGE_LAST, PAGE_RANGE, PAGE_SEEN, RAW_UPSERT,
+        RAW_CREATE, RAW_COLUMNS,
+        // feed_record.sql
+        ROW_OPEN, ROW_STALE, ROW_ACTIVE, ROW_ACTIVE_COUNT, ROW_UNSEEN, ROW_UNSEEN_COUNT, ROW_LINES,
+        ROW_CLAIMS, ROW_PUT, ROW_ABSENT, ROW_FORGET,
         // record.sql
         RECORD_OPEN, RECORD_STALE, RECORD_UNSEEN,
         // diamond.sql
@@ -183,7 +240,9 @@ mod tests {
             for ((name, _), text) in NAMES.iter().zip(&Catalog::new(&schema).0) {
                 let is_name = |part: &str| {
                     part.split_once('}').is_some_and(|(name, _)| {
-                        !name.is_empty() && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase())
+                        // The names of the raw table are replaced for each feed.
+                        !matches!(name, "" | "raw" | "raw_id")
+                            && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase())
                     })
                 };
                 assert!(!text.split('{').skip(1).any(is_name), "{name}: {text}");

@@ -1,4 +1,4 @@
-//! The canonical table `diamonds`: writes, deletions, and diamonds that a sync has not seen.
+//! The canonical table `diamonds`: writes and deletions.
 
 use crate::codec::{Columns, SqlTextList};
 use crate::tx::{Conn, FromColumns, Tx, on};
@@ -6,7 +6,6 @@ use crate::{BuildVersions, Error, Store, catalog};
 use tidemill_core::Timestamp;
 use tidemill_core::diamond::Diamond;
 use tidemill_core::pricing::PriceQuote;
-use uuid::Uuid;
 
 /// A diamond with its price, ready for the canonical table.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,19 +15,6 @@ pub struct PricedStone {
     pub priced: PriceQuote,
     /// Hash of the raw record.
     pub payload_hash: Vec<u8>,
-}
-
-/// Number of active diamonds of a feed, and of those that a sync has not seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct UnseenCounts {
-    pub active: i64,
-    pub unseen: i64,
-}
-
-impl FromColumns for UnseenCounts {
-    fn read(row: &impl Columns) -> sqlx::Result<Self> {
-        Ok(Self { active: row.long("active")?, unseen: row.long("unseen")? })
-    }
 }
 
 /// A diamond of the canonical table, with the columns that a proof compares.
@@ -146,7 +132,7 @@ impl Tx<'_> {
     }
 
     /// Marks diamonds as deleted; returns how many were active.
-    pub async fn delete_diamonds(
+    pub(crate) async fn delete_diamonds(
         &mut self,
         feed: &str,
         diamonds: Vec<String>,
@@ -173,77 +159,6 @@ impl Store {
                 let binds = (feed.as_str(), after.as_str());
                 on!(tx, catalog::DIAMOND_PROOF, [binds.0, binds.1, limit], fetch_all, "read diamonds")?
                     .records("read diamonds")
-            })
-        })
-        .await
-    }
-
-    /// Counts the active diamonds of a feed that a sync has not seen.
-    pub async fn count_unseen(&self, feed: String, sync: Uuid) -> Result<UnseenCounts, Error> {
-        self.read(move |mut tx| {
-            Box::pin(async move {
-                let found = on!(
-                    tx,
-                    catalog::DIAMOND_UNSEEN_COUNT,
-                    [feed.as_str(), crate::codec::SqlUuid(sync)],
-                    fetch_optional,
-                    "count unseen diamonds"
-                )?;
-                Ok(found.record("count unseen diamonds")?.unwrap_or_default())
-            })
-        })
-        .await
-    }
-
-    /// Returns those of the diamonds that are active.
-    pub async fn active_diamonds(&self, feed: String, diamonds: Vec<String>) -> Result<Vec<String>, Error> {
-        self.read(move |mut tx| {
-            Box::pin(async move {
-                let binds = (feed.as_str(), SqlTextList(diamonds));
-                on!(tx, catalog::DIAMOND_ACTIVE, [binds.0, binds.1.clone()], fetch_all, "find diamonds")?
-                    .records("find diamonds")
-            })
-        })
-        .await
-    }
-
-    /// Counts the active diamonds of a feed.
-    pub async fn count_active(&self, feed: String) -> Result<i64, Error> {
-        self.read(move |mut tx| {
-            Box::pin(async move {
-                let found: Option<i64> = on!(
-                    tx,
-                    catalog::DIAMOND_ACTIVE_COUNT,
-                    [feed.as_str()],
-                    fetch_optional,
-                    "count diamonds"
-                )?
-                .record("count diamonds")?;
-                Ok(found.unwrap_or(0))
-            })
-        })
-        .await
-    }
-
-    /// Returns the next active diamonds of a feed, after one, that a sync has not seen.
-    pub async fn unseen_after(
-        &self,
-        feed: String,
-        sync: Uuid,
-        after: String,
-        limit: usize,
-    ) -> Result<Vec<String>, Error> {
-        self.read(move |mut tx| {
-            Box::pin(async move {
-                let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-                on!(
-                    tx,
-                    catalog::DIAMOND_UNSEEN,
-                    [feed.as_str(), crate::codec::SqlUuid(sync), after.as_str(), limit],
-                    fetch_all,
-                    "read unseen diamonds"
-                )?
-                .records("read unseen diamonds")
             })
         })
         .await

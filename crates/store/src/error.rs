@@ -304,11 +304,14 @@ impl Error {
     /// Returns whether the database cannot store a value. The same call may succeed with another value.
     pub fn is_bad_value(&self) -> bool {
         let Self::Database { source, class: Class::Permanent, .. } = self else { return false };
+        if matches!(source, sqlx::Error::Encode(_)) {
+            return true;
+        }
         let Some(database) = source.as_database_error() else { return false };
         let Some(code) = database.code() else { return false };
         if database.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().is_some() {
-            // Data exceptions, integrity constraint violations, program limits.
-            return ["22", "23", "54"].iter().any(|class| code.starts_with(class));
+            // Data exceptions, integrity constraint violations, program limits, and exceptions of a user's trigger.
+            return code == "P0001" || ["22", "23", "54"].iter().any(|class| code.starts_with(class));
         }
         matches!(code.parse::<u32>().map(|code| code & 0xff), Ok(18..=20))
     }

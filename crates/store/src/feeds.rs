@@ -88,6 +88,7 @@ impl Tx<'_> {
             "add a feed"
         )?;
         if written.count() > 0 {
+            self.create_raw_table(&feed.raw_table()).await?;
             return Ok(true);
         }
         let stored = self.feed(&feed.feed).await?;

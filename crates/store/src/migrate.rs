@@ -241,6 +241,16 @@ pub(crate) fn sync_tables() -> impl Iterator<Item = &'static str> {
     MIGRATIONS.iter().flat_map(|migration| sync_tables_of(migration.postgres))
 }
 
+/// The tables and views of a SQLite file.
+pub(crate) fn sqlite_tables() -> impl Iterator<Item = &'static str> {
+    let tables = MIGRATIONS.iter().map(|migration| migration.sqlite);
+    let lines = tables.chain(code::sqlite_templates()).flat_map(str::lines);
+    lines.filter_map(|line| {
+        let name = line.strip_prefix("CREATE TABLE ").or_else(|| line.strip_prefix("CREATE VIEW "))?;
+        name.split([' ', '(']).next()
+    })
+}
+
 fn sync_tables_of(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| Some(line.strip_prefix("CREATE TABLE {sync}.")?.split_once(' ')?.0))
 }

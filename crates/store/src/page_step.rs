@@ -8,7 +8,7 @@ use crate::partitions::{Advance, PartitionPosition};
 use crate::tx::{Conn, on};
 use crate::{Error, RefusalCode, Tx, catalog};
 use tidemill_core::Timestamp;
-use tidemill_core::feed::Item;
+use tidemill_core::feed::{Item, RawTable};
 use tidemill_core::queue::{NewMessage, Receipt, check_messages};
 use tidemill_core::run::ChangeOutcome;
 use uuid::Uuid;
@@ -20,6 +20,10 @@ pub struct PageStep<'a> {
     pub place: PartitionPosition<'a>,
     /// Offset of the next page.
     pub next_offset: i32,
+    /// Token of the next page, for sources whose pages cannot be requested by offset.
+    pub next_token: Option<&'a str>,
+    /// Largest number of the incremental cursor on the page, for feeds whose cursor is a number.
+    pub cursor_max: Option<i64>,
     /// Distance by which the source's list has moved.
     pub shift: i32,
     /// Number of records that the source returned.
@@ -31,6 +35,7 @@ pub struct PageStep<'a> {
     /// Ids of the records on the page, in the feed's order.
     pub record_ids: &'a [String],
     pub feed: &'a str,
+    pub raw: &'a RawTable,
     /// Records sorted by id, each id once.
     pub items: &'a [&'a Item],
     /// Receipt of the page's message, which is completed.
@@ -96,6 +101,10 @@ impl Tx<'_> {
             .bind(next.trace_id.as_deref())
             .bind(step.keeps)
             .bind(step.worker)
+            .bind(&step.raw.table)
+            .bind(step.raw.id_column)
+            .bind(step.next_token)
+            .bind(step.cursor_max)
             .bind(now.map(SqlTime))
             .persistent(self.context.named)
             .fetch_one(&mut **conn)
@@ -110,9 +119,11 @@ impl Tx<'_> {
         now: Option<Timestamp>,
     ) -> Result<Option<Receipt>, Error> {
         let place = step.place;
-        let changed = self.store_records(step.feed, place.run_id, step.items, now).await?;
+        let changed = self.store_raw(step.raw, place.run_id, step.items, now).await?;
         let advance = Advance {
             next_offset: step.next_offset,
+            next_token: step.next_token,
+            cursor_max: step.cursor_max,
             shift: step.shift,
             fetched: step.fetched,
             stored: step.stored(),
@@ -139,7 +150,7 @@ impl Tx<'_> {
     async fn insert_page(
         &mut self,
         step: &PageStep<'_>,
-        by: Advance,
+        by: Advance<'_>,
         now: Option<Timestamp>,
     ) -> Result<(), Error> {
         let (place, now) = (step.place, self.time(now));

@@ -3,9 +3,9 @@
 use crate::codec::{Columns, SqlTime, SqlUuid};
 use crate::partitions::PartitionPosition;
 use crate::tx::{Conn, FromColumns, on};
-use crate::{Error, Store, Tx, catalog};
+use crate::{Error, FeedTables, Store, Tx, catalog};
 use tidemill_core::Timestamp;
-use tidemill_core::feed::{Item, NAMELESS};
+use tidemill_core::feed::{Item, NAMELESS, RawTable};
 use tidemill_core::pace::{Pace, Scale};
 use tidemill_core::page::ReadCounts;
 use uuid::Uuid;
@@ -56,7 +56,17 @@ impl Tx<'_> {
     /// deadlock.
     pub async fn store_records(
         &mut self,
-        feed: &str,
+        tables: &FeedTables,
+        sync: Uuid,
+        items: &[&Item],
+        now: Option<Timestamp>,
+    ) -> Result<u64, Error> {
+        self.store_raw(&tables.raw, sync, items, now).await
+    }
+
+    pub(crate) async fn store_raw(
+        &mut self,
+        raw: &RawTable,
         sync: Uuid,
         items: &[&Item],
         now: Option<Timestamp>,
@@ -65,14 +75,14 @@ impl Tx<'_> {
             return Ok(0);
         }
         let failed = |source| Error::database("store records", source);
-        let (sql, now) = (self.sql(catalog::RAW_UPSERT), self.time(now));
+        let (sql, now) = (self.sql(catalog::RAW_UPSERT.of(raw)), self.time(now));
         match &mut self.conn {
             Conn::Postgres(conn) => {
                 let ids: Vec<&str> = items.iter().map(|item| item.record_id.as_str()).collect();
                 let offers: Vec<Option<&str>> = items.iter().map(|item| item.offer_id.as_deref()).collect();
                 let payloads: Vec<&str> = items.iter().map(|item| item.payload.as_str()).collect();
                 let hashes: Vec<&[u8]> = items.iter().map(|item| item.payload_hash.as_slice()).collect();
-                let query = sqlx::query(sql).bind(feed).bind(SqlUuid(sync)).bind(ids).bind(offers);
+                let query = sqlx::query(sql).bind(SqlUuid(sync)).bind(ids).bind(offers);
                 let query = query.bind(payloads).bind(hashes).bind(now).persistent(self.context.named);
                 Ok(query.execute(&mut **conn).await.map_err(failed)?.rows_affected())
             }
@@ -80,7 +90,6 @@ impl Tx<'_> {
                 let mut changed = 0;
                 for item in items {
                     let query = sqlx::query(sqlx::AssertSqlSafe(sql.0.clone()))
-                        .bind(feed)
                         .bind(SqlUuid(sync))
                         .bind(item.record_id.as_str())
                         .bind(item.offer_id.as_deref())

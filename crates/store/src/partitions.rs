@@ -18,6 +18,8 @@ impl FromColumns for Partition {
             updated_from: row.time_or_null("updated_from")?,
             predicted: row.long("predicted")?,
             next_offset: row.int("next_offset")?,
+            next_token: row.text_or_null("next_token")?,
+            cursor_max: row.long_or_null("cursor_max")?,
             shift: row.int("shift")?,
             pass: row.int("pass")?,
             recount: row.long_or_null("recount")?,
@@ -64,8 +66,12 @@ pub struct PartitionPosition<'a> {
 
 /// Counts that a page adds to its partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Advance {
+pub(crate) struct Advance<'a> {
     pub(crate) next_offset: i32,
+    /// Token of the next page.
+    pub(crate) next_token: Option<&'a str>,
+    /// Largest number of the incremental cursor on the page.
+    pub(crate) cursor_max: Option<i64>,
     /// Number of records by which the source's list has moved.
     pub(crate) shift: i32,
     /// Records that the source returned.
@@ -118,7 +124,7 @@ impl Tx<'_> {
     pub(crate) async fn advance_partition(
         &mut self,
         position: PartitionPosition<'_>,
-        by: Advance,
+        by: Advance<'_>,
         now: Option<Timestamp>,
     ) -> Result<bool, Error> {
         let now = self.time(now);
@@ -137,6 +143,8 @@ impl Tx<'_> {
                 i64::from(by.changed),
                 i64::from(by.rejected),
                 now,
+                by.next_token,
+                by.cursor_max,
             ],
             execute,
             "move a partition"

@@ -3,7 +3,7 @@
 use crate::{Class, Error, Pooler, Resource};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AssertSqlSafe, PgConnection, PgPool};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool};
 use std::ops::{Deref, DerefMut};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +40,7 @@ pub struct PoolWaits {
 /// Connections to a PostgreSQL server.
 ///
 /// sqlx's pool pings the server each time it gets a connection back: a second round trip for each call. So this type
-/// caches connections whose call was answered. They go back to the pool only from time to time, or after an error.
+/// caches connections whose call was answered. They go back to the pool only from time to time.
 #[derive(Debug)]
 pub(crate) struct Postgres {
     pool: PgPool,
@@ -62,7 +62,7 @@ struct CachedConnection {
     since: Instant,
 }
 
-/// A connection for one call, returned with [`Self::cache`] or [`Self::return_to_pool`]. If it is dropped without
+/// A connection for one call, returned with [`Self::cache`] or [`Self::cache_after_error`]. If it is dropped without
 /// either, the call was cancelled and a transaction may be open on it, so it is closed.
 #[derive(Debug)]
 pub(crate) struct PooledConnection {
@@ -86,9 +86,13 @@ impl PooledConnection {
         }
     }
 
-    /// Returns the connection to the pool, which checks it. Used after an error outside a transaction.
-    pub(crate) fn return_to_pool(mut self) {
-        drop(self.cached.take());
+    /// Caches the connection once the server has ended the transaction of a statement that failed. The server reports
+    /// an error before it releases the locks: without this wait, the next call of the same caller could find its row
+    /// locked. A connection that does not answer is closed.
+    pub(crate) async fn cache_after_error(mut self) {
+        if matches!(tokio::time::timeout(ACQUIRE_MAX, self.ping()).await, Ok(Ok(()))) {
+            self.cache();
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::codec::{Columns, SqlTextList};
 use crate::tx::{FromColumns, Tx, on};
-use crate::{Error, catalog};
+use crate::{Error, FeedTables, catalog};
 
 /// A raw record from which its canonical row was not built yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ struct OpenRow {
 impl FromColumns for OpenRow {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self {
-            record_id: row.text("supplier_stone_id")?,
+            record_id: row.text("record_id")?,
             payload: row.text_or_null("payload")?,
             payload_hash: row.bytes("payload_hash")?,
         })
@@ -51,20 +51,31 @@ impl Tx<'_> {
     /// payload.
     pub async fn open_records(
         &mut self,
-        feed: &str,
+        tables: &FeedTables,
         records: Vec<String>,
         built: BuildVersions,
         bytes_max: usize,
     ) -> Result<OpenRecords, Error> {
         let (records, bytes_max) = (SqlTextList(records), i64::try_from(bytes_max).unwrap_or(i64::MAX));
-        let rows: Vec<OpenRow> = on!(
-            self,
-            catalog::RECORD_OPEN,
-            [feed, records.clone(), built.mapper_version, built.rules_version, bytes_max],
-            fetch_all,
-            "read open records"
-        )?
-        .records("read open records")?;
+        let (feed, raw) = (tables.feed.as_str(), &tables.raw);
+        let rows = if tables.target.is_some() {
+            on!(
+                self,
+                catalog::ROW_OPEN.of(raw),
+                [feed, records.clone(), built.mapper_version, bytes_max],
+                fetch_all,
+                "read open records"
+            )?
+        } else {
+            on!(
+                self,
+                catalog::RECORD_OPEN.of(raw),
+                [feed, records.clone(), built.mapper_version, built.rules_version, bytes_max],
+                fetch_all,
+                "read open records"
+            )?
+        };
+        let rows: Vec<OpenRow> = rows.records("read open records")?;
         let mut open = OpenRecords::default();
         for OpenRow { record_id, payload, payload_hash } in rows {
             match payload {
@@ -78,22 +89,34 @@ impl Tx<'_> {
         Ok(open)
     }
 
-    /// Returns the next records of a feed, after one, that were built with other versions.
+    /// Returns the next records of a feed, after one, that were built with other versions. For rows of a definition,
+    /// these are also the records that were never built: they were rejected.
     pub async fn stale_records(
         &mut self,
-        feed: &str,
+        tables: &FeedTables,
         after: &str,
         built: BuildVersions,
         limit: usize,
     ) -> Result<Vec<String>, Error> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        on!(
-            self,
-            catalog::RECORD_STALE,
-            [feed, after, built.rules_version, built.mapper_version, limit],
-            fetch_all,
-            "read records"
-        )?
-        .records("read records")
+        let (feed, raw) = (tables.feed.as_str(), &tables.raw);
+        let rows = if tables.target.is_some() {
+            on!(
+                self,
+                catalog::ROW_STALE.of(raw),
+                [feed, after, built.mapper_version, limit],
+                fetch_all,
+                "read records"
+            )?
+        } else {
+            on!(
+                self,
+                catalog::RECORD_STALE.of(raw),
+                [feed, after, built.rules_version, built.mapper_version, limit],
+                fetch_all,
+                "read records"
+            )?
+        };
+        rows.records("read records")
     }
 }

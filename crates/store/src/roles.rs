@@ -1,7 +1,7 @@
 //! PostgreSQL roles: an owner, workers that may only call the SQL functions, readers, and tests that move the clock.
 
 use crate::store::Backend;
-use crate::{Error, RefusalCode, Schema, Store, migrate};
+use crate::{Error, RefusalCode, Schema, Store, migrate, raw_tables};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 /// The functions that a worker may call.
@@ -124,8 +124,10 @@ async fn grant(conn: &mut PgConnection, schema: &Schema, roles: &Roles) -> Resul
     let name = schema.name();
     let Roles { owner, worker, reader, clock: _ } = roles;
     let sync = schema.sync_name();
-    let sync_tables =
-        migrate::sync_tables().map(|table| format!("{sync}.{table}")).collect::<Vec<_>>().join(", ");
+    let mut sync_tables: Vec<String> =
+        migrate::sync_tables().map(|table| format!("{sync}.{table}")).collect();
+    sync_tables.extend(raw_tables::existing(conn, schema).await?);
+    let sync_tables = sync_tables.join(", ");
     // A user must be a member of a role to transfer ownership to it.
     let texts = [
         format!("GRANT {owner} TO CURRENT_USER"),

@@ -2,6 +2,7 @@
 
 use crate::roles::CLOCK_ROLE;
 use crate::sections::Sections;
+use tidemill_core::feed::RawTable;
 use tidemill_core::sync::SYNC_LABEL;
 use tidemill_core::{diagram, limits};
 
@@ -102,6 +103,19 @@ impl Schema {
         rendered.push_str(rest);
     }
 
+    /// Replaces `{raw}` and `{raw_id}`, which [`Self::render`] leaves.
+    pub(crate) fn render_raw(&self, text: &str, raw: &RawTable) -> String {
+        text.replace("{raw}", &self.raw_name(raw)).replace("{raw_id}", &quoted(raw.id_column))
+    }
+
+    /// The quoted name of a raw table, with its schema.
+    pub(crate) fn raw_name(&self, raw: &RawTable) -> String {
+        match &self.sync {
+            Some(sync) => format!("{sync}.{}", quoted(&raw.table)),
+            None => quoted(&raw.table),
+        }
+    }
+
     /// The value of a name in braces, if it is one of ours.
     fn value(&self, name: &str) -> Option<Value<'_>> {
         let text = match name {
@@ -133,6 +147,11 @@ impl Schema {
     fn sections(&self) -> &'static Sections {
         if self.is_sqlite() { Sections::sqlite() } else { Sections::postgres() }
     }
+}
+
+/// Quotes an identifier, for both databases.
+pub(crate) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// The value of a name in braces.

@@ -44,6 +44,7 @@ const SHARED: &[&str] = &[
     include_str!("../sql/diamond.sql"),
     include_str!("../sql/event.sql"),
     include_str!("../sql/feed.sql"),
+    include_str!("../sql/feed_record.sql"),
     include_str!("../sql/graph.sql"),
     include_str!("../sql/job.sql"),
     include_str!("../sql/message.sql"),

@@ -175,7 +175,7 @@ impl Store {
             if result.is_ok() {
                 conn.cache();
             } else {
-                conn.return_to_pool();
+                conn.cache_after_error().await;
             }
             result
         })

@@ -32,6 +32,7 @@ impl FromColumns for Sync {
             heatmap: row.json("heatmap")?,
             generation: row.int("generation")?,
             rules_version: row.int_or_null("rules_version")?,
+            definition: row.text_or_null("definition")?,
             forced: row.truth("forced")?,
             advance: row.truth("advance")?,
             error: row.text_or_null("error")?,
@@ -95,6 +96,7 @@ impl Tx<'_> {
                 sync.scan_ms,
                 SqlJson(sync.heatmap.clone()),
                 now,
+                sync.definition.as_deref(),
             ],
             execute,
             "write a sync"

@@ -2,7 +2,7 @@
 
 use crate::Schema;
 use crate::audit_entry::EntryDraft;
-use crate::catalog::{Catalog, Statement};
+use crate::catalog::{Catalog, RawTexts, SqlText};
 use crate::schema::Pooler;
 use sqlx::{PgConnection, SqliteConnection};
 use std::sync::Arc;
@@ -26,6 +26,7 @@ pub(crate) enum Conn<'c> {
 pub(crate) struct Context {
     pub(crate) schema: Schema,
     pub(crate) catalog: Catalog,
+    pub(crate) raw_texts: RawTexts,
     pub(crate) clock: crate::Clock,
     /// Whether statements may be prepared under a name on the server.
     pub(crate) named: bool,
@@ -37,14 +38,15 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn new(schema: Schema, clock: crate::Clock, pooler: Pooler) -> Self {
         let catalog = Catalog::new(&schema);
-        Self { schema, catalog, clock, named: pooler == Pooler::Session, may_audit: AtomicBool::new(false) }
+        let (named, may_audit) = (pooler == Pooler::Session, AtomicBool::new(false));
+        Self { schema, catalog, raw_texts: RawTexts::default(), clock, named, may_audit }
     }
 }
 
 impl Tx<'_> {
     /// Returns the text of a statement for this database.
-    pub(crate) fn sql(&self, statement: Statement) -> sqlx::AssertSqlSafe<Arc<str>> {
-        sqlx::AssertSqlSafe(self.context.catalog.text(statement))
+    pub(crate) fn sql(&self, statement: impl SqlText) -> sqlx::AssertSqlSafe<Arc<str>> {
+        sqlx::AssertSqlSafe(statement.text(self.context))
     }
 
     /// Returns the caller's time, or the host's without one.
@@ -187,6 +189,18 @@ impl Tx<'_> {
             Conn::Postgres(_) => {
                 let idle = format!("SET LOCAL idle_in_transaction_session_timeout = '{secs}s'");
                 self.plain(format!("{idle}; SET LOCAL jit = off")).await
+            }
+            Conn::Sqlite(_) => Ok(()),
+        }
+    }
+
+    /// Limits how long a statement of this transaction waits for a lock: a user may have locked the table of a feed.
+    /// Constraints are checked by the statement that violates them, not by the commit: then its row can be found.
+    pub async fn limit_locks(&mut self, secs: u32) -> Result<(), crate::Error> {
+        match &self.conn {
+            Conn::Postgres(_) => {
+                let text = format!("SET LOCAL lock_timeout = '{secs}s'; SET CONSTRAINTS ALL IMMEDIATE");
+                self.plain(text).await
             }
             Conn::Sqlite(_) => Ok(()),
         }

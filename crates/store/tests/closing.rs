@@ -1,4 +1,4 @@
-//! A store that is closed while it is in use.
+//! Connections of a store: it is closed while it is in use, a caller goes away, a call is refused.
 #![expect(clippy::expect_used, reason = "a failed step must end the test")]
 
 use std::time::Duration;
@@ -82,4 +82,17 @@ async fn transaction_of_a_cancelled_caller_completes() {
     }
     let after = sessions(&fixture).await;
     assert!(before.iter().all(|session| after.contains(session)), "{before:?} became {after:?}");
+}
+
+/// PostgreSQL reports an error before it releases the locks of the transaction. A second session could find them.
+#[tokio::test]
+async fn call_after_a_refusal_uses_the_same_session() {
+    let fixture = Fixture::open(Kind::Postgres).await.with_one_connection().await;
+    let run = fixture.running(request(), "worker-001", at(0)).await.run_id;
+    let before = sessions(&fixture).await;
+    for second in 1..20 {
+        let refused = fixture.store.retry_run(run.clone(), "ann".to_owned(), Some(at(second))).await;
+        assert!(refused.expect_err("the run is not over").refusal_code().is_some());
+        assert_eq!(sessions(&fixture).await, before);
+    }
 }

@@ -230,8 +230,12 @@ impl Side {
         };
         let available =
             if next.gate == Some(Gate::Time) { format!(", available_at = {moment}") } else { String::new() };
-        // With a concurrency key, a successor keeps the position of its request.
-        let ready = if next.concurrency_key.is_some() { "ready_at".to_owned() } else { moment.clone() };
+        // With a concurrency key, a successor keeps the position of its request, which requests of one call share.
+        let ready = match (&next.concurrency_key, &self.fixture.plain) {
+            (None, _) => moment.clone(),
+            (Some(_), PlainSql::Postgres(_)) => format!("ready_at + {place} * interval '1 microsecond'"),
+            (Some(_), PlainSql::Sqlite(_)) => format!("ready_at + {place}"),
+        };
         let text = format!("UPDATE {{ops}}.runs SET ready_at = {ready}{available} WHERE run_id = '{run}'");
         assert_eq!(self.fixture.plain.execute(&text).await.ok(), Some(1));
     }

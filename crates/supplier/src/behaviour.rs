@@ -19,7 +19,7 @@ pub enum FailWith {
     #[default]
     #[serde(rename = "503")]
     Unavailable,
-    /// Status 200 with a GraphQL error with the message `error_text`.
+    /// Status 200 with an error with the message `error_text`.
     Graphql,
     /// Status 200 with a page of HTML.
     Html,
@@ -27,7 +27,7 @@ pub enum FailWith {
     BrokenJson,
     /// Status 200 with `null` instead of the list and the count.
     NullList,
-    /// Status 200 with the GraphQL error for an invalid token.
+    /// The error for an invalid token: status 200 with a GraphQL error, or status 401 of a REST list.
     Token,
     /// The connection is closed without a response.
     Closed,
@@ -113,7 +113,15 @@ pub struct Behaviour {
     pub without_ids_next: u64,
     /// Number of the next pages that repeat their first stone at the end.
     pub duplicate_next: u64,
-    /// Number that is added to every count.
+    /// Number of the next REST pages that are empty, although more items follow.
+    pub empty_next: u64,
+    /// Every REST page answers the cursor or URL of its own request as the next one. A keyset list ignores its key.
+    pub stuck_cursor: bool,
+    /// Value of the flag for more items in every REST page; `None` is the truth.
+    pub has_more: Option<bool>,
+    /// REST lists ignore `updated_since`.
+    pub ignore_updated_since: bool,
+    /// Number that is added to every count, and to the total of every REST page.
     pub count_lies_by: i64,
     /// Number of the next counts that are one too high.
     pub count_ahead_next: u64,
@@ -153,6 +161,10 @@ impl Default for Behaviour {
             repeat_always: false,
             without_ids_next: 0,
             duplicate_next: 0,
+            empty_next: 0,
+            stuck_cursor: false,
+            has_more: None,
+            ignore_updated_since: false,
             count_lies_by: 0,
             count_ahead_next: 0,
             doubles: Vec::new(),
@@ -167,6 +179,16 @@ impl Default for Behaviour {
 }
 
 impl Behaviour {
+    /// Whether lists have no configured duplicate, nameless and hidden positions.
+    pub(crate) const fn has_plain_lists(&self) -> bool {
+        self.doubles.is_empty() && self.nameless.is_empty() && self.hidden.is_empty()
+    }
+
+    /// Number of second listings in a list of `length` stones.
+    pub(crate) fn second_listings(&self, length: u64) -> u64 {
+        self.doubles.iter().filter(|double| double.of < length).count() as u64
+    }
+
     /// Returns a copy with the fields of `patch` replaced.
     pub fn merged(&self, patch: &serde_json::Value) -> Result<Self, String> {
         let serde_json::Value::Object(patch) = patch else {

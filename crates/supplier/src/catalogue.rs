@@ -6,6 +6,7 @@ use crate::index::Index;
 use crate::random::{Shuffle, below, draw};
 use crate::stone::{Availability, State, Stone, Traits, id_text};
 use crate::{Distribution, price};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 /// Number of stones that an inverted range returns.
@@ -148,6 +149,23 @@ impl Catalogue {
         } else {
             numbers[offset..end].iter().map(stone).collect()
         }
+    }
+
+    /// Number of stones in the list of a query. It is faster than a count if pages of the list are requested too.
+    pub(crate) fn length(&mut self, query: &Query) -> u64 {
+        self.numbers(query).len() as u64
+    }
+
+    /// Returns the position of the first stone after stone `number` in the list of a query.
+    pub(crate) fn position_after(&mut self, query: &Query, number: u32) -> u64 {
+        self.numbers(query).partition_point(|other| *other <= number) as u64
+    }
+
+    fn numbers(&mut self, query: &Query) -> Cow<'_, [u32]> {
+        if query.is_inverted || query.stones.is_some() {
+            return Cow::Owned(self.unindexed(query));
+        }
+        Cow::Borrowed(self.index.list(&query.filter, &self.stones))
     }
 
     /// Stones of a query by id, or with an inverted range, which need no index.

@@ -45,7 +45,7 @@ pub struct Change {
     /// Number of stones, selected by the seed. Excludes `ids`.
     #[serde(default)]
     pub count: Option<u32>,
-    /// Ids of the stones. Excludes `count`.
+    /// Ids of the stones, or of the items of the REST API. Excludes `count`.
     #[serde(default)]
     pub ids: Option<Vec<String>>,
     /// Seed of all random selections.
@@ -205,7 +205,8 @@ impl Catalogue {
 
     fn find_ids(&self, ids: &[String]) -> Result<Vec<u32>, String> {
         let find = |id: &String| {
-            let number = crate::stone::number_of(self.seed(), id).filter(|number| *number < self.len());
+            let number = crate::rest::number_of(id).or_else(|| crate::stone::number_of(self.seed(), id));
+            let number = number.filter(|number| *number < self.len());
             number.ok_or_else(|| format!("unknown stone `{id}`"))
         };
         ids.iter().map(find).collect()

@@ -8,6 +8,8 @@ use async_graphql_value::{ConstValue as Value, Name};
 pub(crate) struct Filter {
     /// Whole dollars, both ends included.
     pub(crate) dollars: (u32, u32),
+    /// Cents, both ends included; not limited if whole dollars describe the range.
+    pub(crate) cents: (u32, u32),
     /// Microseconds since 1970, both ends included.
     pub(crate) updated: (i64, i64),
     /// Hundredths of a carat, both ends included.
@@ -15,7 +17,7 @@ pub(crate) struct Filter {
     /// A bit for each shape.
     shapes: u32,
     /// A bit for each availability.
-    availability: u8,
+    pub(crate) availability: u8,
     labgrown: Option<bool>,
     has_image: Option<bool>,
     has_v360: Option<bool>,
@@ -30,6 +32,7 @@ impl Default for Filter {
     fn default() -> Self {
         Self {
             dollars: ANY_DOLLARS,
+            cents: (0, u32::MAX),
             updated: ANY_TIME,
             sizes: (0, u32::MAX),
             shapes: u32::MAX,
@@ -50,6 +53,8 @@ impl Filter {
         let dollars = stone.dollars();
         self.dollars.0 <= dollars
             && dollars <= self.dollars.1
+            && self.cents.0 <= stone.price
+            && stone.price <= self.cents.1
             && self.updated.0 <= stone.updated
             && stone.updated <= self.updated.1
             && self.matches_traits(stone)
@@ -68,7 +73,7 @@ impl Filter {
             && !(self.hide_memo && traits.memo())
     }
 
-    /// Returns the filter without its price range.
+    /// Returns the filter without its range of whole dollars.
     pub(crate) const fn at_any_price(self) -> Self {
         Self { dollars: ANY_DOLLARS, ..self }
     }

@@ -4,12 +4,15 @@
 //! other document gets a GraphQL error. A plan holds the JSON text between the values of a response, so that a cached
 //! document is answered without parsing it again.
 
+mod arguments;
 mod operation;
 mod selection;
 
 use crate::lock;
 use crate::state::SupplierState;
+pub(crate) use arguments::{Arguments, BoundVariables, DeclaredVariables};
 use async_graphql_parser::parse_query;
+use async_graphql_parser::types::ExecutableDocument;
 use async_graphql_value::{Name, Variables};
 use operation::Operation;
 pub(crate) use selection::{Selections, check_leaf, response_key, subselection, unknown_field};
@@ -33,7 +36,7 @@ pub(crate) struct Request {
     #[serde(default)]
     operation_name: Option<String>,
     #[serde(default)]
-    variables: Variables,
+    pub(crate) variables: Variables,
 }
 
 /// An error of the response.
@@ -49,7 +52,7 @@ impl GraphqlError {
         Self { message: message.into(), code: Some("UNAUTHENTICATED") }
     }
 
-    fn into_json(self) -> Vec<u8> {
+    pub(crate) fn into_json(self) -> Vec<u8> {
         let mut error = serde_json::json!({"message": self.message});
         if let Some(code) = self.code {
             error["extensions"] = serde_json::json!({"code": code});
@@ -72,24 +75,34 @@ pub(crate) fn error_body(message: &str) -> Vec<u8> {
 
 /// Executes a request; returns the body of the response, with data or with an error.
 pub(crate) fn execute(state: &SupplierState, request: &Request) -> Vec<u8> {
-    let plan = state.plans.get(state, &request.query);
+    let plan = state.plans.get(state, &request.query, Plan::compile);
     let body = plan.and_then(|plan| plan.execute(state, request));
     body.unwrap_or_else(GraphqlError::into_json)
 }
 
 /// Cache of compiled documents.
-#[derive(Default)]
-pub(crate) struct PlanCache(Mutex<HashMap<String, Arc<Plan>>>);
+pub(crate) struct PlanCache<P>(Mutex<HashMap<String, Arc<P>>>);
 
-impl PlanCache {
+impl<P> Default for PlanCache<P> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<P> PlanCache<P> {
     /// Returns the plan of a document; compiles it unless it is cached.
-    fn get(&self, state: &SupplierState, document: &str) -> Result<Arc<Plan>, GraphqlError> {
+    pub(crate) fn get(
+        &self,
+        state: &SupplierState,
+        document: &str,
+        compile: impl FnOnce(&str) -> Result<P, String>,
+    ) -> Result<Arc<P>, GraphqlError> {
         if let Some(plan) = lock(&self.0).get(document) {
             state.counters.cached.add(1);
             return Ok(Arc::clone(plan));
         }
         state.counters.compiled.add(1);
-        let plan = Arc::new(Plan::compile(document)?);
+        let plan = Arc::new(compile(document)?);
         if document.len() <= CACHED_DOCUMENT_BYTES_MAX {
             let mut plans = lock(&self.0);
             if plans.len() >= PLANS_MAX {
@@ -102,17 +115,13 @@ impl PlanCache {
 }
 
 /// A compiled document with all its operations.
-struct Plan {
+pub(crate) struct Plan {
     operations: Vec<(Option<Name>, Operation)>,
 }
 
 impl Plan {
     fn compile(document: &str) -> Result<Self, String> {
-        // The parser is recursive, so the nesting is checked before it runs.
-        if is_nested_deeper_than(document, 4 * DEPTH_MAX) {
-            return Err(selection::TOO_DEEP.to_owned());
-        }
-        let document = parse_query(document).map_err(|error| error.to_string())?;
+        let document = parse(document)?;
         let selections = Selections::new(&document.fragments);
         let compile = |(name, operation): (Option<&Name>, &async_graphql_parser::Positioned<_>)| {
             Ok((name.cloned(), Operation::compile(&operation.node, &selections)?))
@@ -136,6 +145,15 @@ impl Plan {
         };
         found.ok_or_else(|| format!("unknown operation `{}`", name.unwrap_or_default()))
     }
+}
+
+/// Parses a document, unless it is nested too deeply.
+pub(crate) fn parse(document: &str) -> Result<ExecutableDocument, String> {
+    // The parser is recursive, so the nesting is checked before it runs.
+    if is_nested_deeper_than(document, 4 * DEPTH_MAX) {
+        return Err(selection::TOO_DEEP.to_owned());
+    }
+    parse_query(document).map_err(|error| error.to_string())
 }
 
 /// Whether the brackets of a document are nested deeper than `depth`.

@@ -303,7 +303,7 @@ fn stock_id(stone: &Stone, _: u8, out: &mut JsonWriter) {
 }
 
 /// Writes a text that compresses badly.
-fn padding(stone: &Stone, out: &mut JsonWriter) {
+pub(crate) fn padding(stone: &Stone, out: &mut JsonWriter) {
     out.raw("\"");
     for part in 0..u64::from(stone.padding / 16) {
         out.hex(stone.fixed(1_000 + part), 16);

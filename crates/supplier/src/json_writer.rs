@@ -1,5 +1,8 @@
 //! A fast JSON writer: the supplier writes hundreds of thousands of items per second.
 
+use crate::clock::from_micros;
+use chrono::{Datelike as _, NaiveDate, Timelike as _};
+
 /// A buffer of JSON text.
 #[derive(Debug, Default)]
 pub(crate) struct JsonWriter(pub(crate) Vec<u8>);
@@ -52,6 +55,34 @@ impl JsonWriter {
         self
     }
 
+    /// Writes a number with at least `digits` digits.
+    pub(crate) fn padded(&mut self, number: u32, digits: u32) -> &mut Self {
+        for position in (1..digits).rev() {
+            if number < 10_u32.saturating_pow(position) {
+                self.0.push(b'0');
+            }
+        }
+        self.int(u64::from(number))
+    }
+
+    /// Writes cents as money with two decimals: `1.20`, `5.00`.
+    pub(crate) fn money(&mut self, cents: u32) -> &mut Self {
+        self.int(u64::from(cents / 100)).raw(".").padded(cents % 100, 2)
+    }
+
+    /// Writes a date without quotes: `2026-01-31`.
+    pub(crate) fn date(&mut self, date: NaiveDate) -> &mut Self {
+        self.padded(date.year().unsigned_abs(), 4).raw("-").padded(date.month(), 2).raw("-");
+        self.padded(date.day(), 2)
+    }
+
+    /// Writes a time in microseconds since 1970 without quotes: `2026-01-31T12:00:00.000000Z`.
+    pub(crate) fn time(&mut self, micros: i64) -> &mut Self {
+        let time = from_micros(micros);
+        self.date(time.date_naive()).raw("T").padded(time.hour(), 2).raw(":").padded(time.minute(), 2);
+        self.raw(":").padded(time.second(), 2).raw(".").padded(time.timestamp_subsec_micros(), 6).raw("Z")
+    }
+
     /// Writes hundredths as the shortest decimal: `1.2`, `5.0`.
     pub(crate) fn hundredths(&mut self, number: u32) {
         self.int(u64::from(number / 100)).raw(".");
@@ -88,6 +119,19 @@ mod tests {
             out.hundredths(number);
             let text = String::from_utf8(out.0).unwrap();
             assert_eq!(text, serde_json::to_string(&(f64::from(number) / 100.0)).unwrap());
+        }
+    }
+
+    #[test]
+    fn times_and_money_have_a_fixed_length() {
+        let mut out = JsonWriter::default();
+        out.time(1_767_225_600_000_042).raw(" ").money(5).raw(" ").money(123_450).raw(" ").padded(7, 1);
+        assert_eq!(String::from_utf8(out.0).unwrap(), "2026-01-01T00:00:00.000042Z 0.05 1234.50 7");
+        for micros in [0, 951_782_399_999_999, 4_102_444_800_000_001] {
+            let mut out = JsonWriter::default();
+            out.time(micros);
+            let expected = from_micros(micros).to_rfc3339_opts(chrono::SecondsFormat::Micros, true);
+            assert_eq!(String::from_utf8(out.0).unwrap(), expected);
         }
     }
 

@@ -31,6 +31,18 @@
 //! Stones are listed in the order of their creation. A new stone comes last. When a stone vanishes, all following
 //! stones move up by one position, even while a client is paging.
 //!
+//! # The REST API
+//!
+//! The same stones are also items of another trade, with all the changes and failures above. Each [`RestKind`] is a way
+//! of pagination. `GET /rest/{kind}/items` lists items, `/rest/{kind}/items/count` counts them, and
+//! `/rest/{kind}/items/{id}` returns one. `POST /rest/graphql` has the fields `items`, `itemsConnection` and
+//! `itemsCount`. `/rest/items` has the kind `offset`. Requests need no account.
+//!
+//! The filters are `price_from`, `price_to` (exclusive), `updated_since` (inclusive) and `ids`, separated by commas. A
+//! page has at most [`REST_LIMIT_MAX`] items. A list contains active items. With `updated_since` or `ids` it also
+//! contains sold ones, whose `status` is `sold`; stones on hold count as sold. [`rest_definition`] returns a feed
+//! definition of each kind, and [`Handle::rest_truth`] the active items.
+//!
 //! # The stones
 //!
 //! Only the mutable state of a stone is stored, in 24 bytes. All other values are computed from the seed, its number
@@ -53,6 +65,7 @@
 //! | `GET /admin/stats` | counters of requests, and the processor time: [`Stats`] |
 //! | `GET /admin/truth` | one line of JSON for each stone, including vanished ones: [`Truth`] |
 //! | `POST /admin/truth` | the same for the stones that a `DiamondQuery` selects |
+//! | `GET /admin/rest-truth` | the active items of the REST API, one line of JSON for each |
 //!
 //! The hash in the truth covers the JSON text of the item exactly as in a page that selects [`STANDARD_SELECTION`]: the
 //! fields in that order, without spaces. The truth is read in chunks, so stop the churn before you request it.
@@ -64,13 +77,16 @@ mod catalogue;
 mod changes;
 mod clock;
 mod config;
+mod failure;
 mod filter;
 mod graphql;
 mod index;
 mod item;
 mod json_writer;
+mod listing;
 mod price;
 mod random;
+mod rest;
 mod server;
 mod state;
 mod stats;
@@ -82,6 +98,7 @@ pub use behaviour::{Behaviour, DateHeader, DuplicateListing, FailWith, Outage, T
 pub use changes::{Change, ChangeKind, ChangeMix, ChangeOutcome, Churn};
 pub use config::{Account, Config, MAX_STONES};
 pub use price::Distribution;
+pub use rest::{REST_LIMIT_MAX, RestDefinition, RestKind, rest_definition};
 pub use server::{BindError, Handle, RunningSupplier, Supplier};
 pub use state::MAX_LIMIT;
 pub use stats::Stats;

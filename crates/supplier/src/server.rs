@@ -1,21 +1,24 @@
 //! The HTTP server, and the handle for tests.
 
 use crate::admin::{self, AdminResponse, Truth, TruthBody};
-use crate::api::{self, ApiResponse, RateWindow};
+use crate::api;
 use crate::behaviour::{Behaviour, DateHeader};
 use crate::changes::{Change, ChangeOutcome, Churn};
 use crate::config::{Config, MAX_STONES};
+use crate::failure::{ApiResponse, RateWindow};
 use crate::state::SupplierState;
 use crate::stats::Stats;
+use crate::stone::number_of;
 use crate::template::Template;
-use crate::{graphql, lock};
+use crate::{lock, rest};
 use http_body_util::{BodyExt as _, Either, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, DATE, HeaderValue, RETRY_AFTER};
+use hyper::header::{ALLOW, CONTENT_TYPE, DATE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -86,6 +89,11 @@ impl Supplier {
         format!("http://{}/api/diamonds", self.local_addr)
     }
 
+    /// URL of the REST API.
+    pub fn rest_url(&self) -> String {
+        format!("http://{}/rest", self.local_addr)
+    }
+
     /// Returns the handle for tests and the demo.
     pub fn handle(&self) -> Handle {
         Handle { state: Arc::clone(&self.state) }
@@ -121,12 +129,13 @@ impl Supplier {
     /// Serves in a separate task, for tests.
     pub fn spawn(self) -> RunningSupplier {
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let (local_addr, endpoint, handle) = (self.local_addr, self.endpoint(), self.handle());
+        let (local_addr, handle) = (self.local_addr, self.handle());
+        let (endpoint, rest_url) = (self.endpoint(), self.rest_url());
         let task = tokio::spawn(self.serve(async move {
             // It also ends when the sender is dropped.
             let _ = stopped.await;
         }));
-        RunningSupplier { local_addr, endpoint, handle, stop, task }
+        RunningSupplier { local_addr, endpoint, rest_url, handle, stop, task }
     }
 }
 
@@ -135,6 +144,8 @@ pub struct RunningSupplier {
     pub local_addr: SocketAddr,
     /// URL of the API.
     pub endpoint: String,
+    /// URL of the REST API.
+    pub rest_url: String,
     pub handle: Handle,
     stop: tokio::sync::oneshot::Sender<()>,
     task: tokio::task::JoinHandle<()>,
@@ -222,8 +233,12 @@ async fn route(
                 reply.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
                 reply
             }
+            (None, path, Ok(body)) if path.starts_with("/rest/") => {
+                api_reply(rest::respond(state, window, &head, &body).await)?
+            }
             (None, _, Ok(_)) => {
-                admin_reply(admin::failure(StatusCode::NOT_FOUND, "the API is at /api/diamonds"))
+                let text = "the APIs are at /api/diamonds and /rest/items";
+                admin_reply(admin::failure(StatusCode::NOT_FOUND, text))
             }
         }
     };
@@ -278,10 +293,9 @@ fn admin_reply(response: AdminResponse) -> HttpResponse {
 fn api_reply(response: ApiResponse) -> Result<HttpResponse, Closed> {
     let full = |body: Vec<u8>| Either::Left(Full::new(body.into()));
     match response {
-        ApiResponse::Json(status, body) => Ok(reply(status, "application/json", full(body))),
-        ApiResponse::RetryAfter(status, secs) => {
-            let mut reply = reply(status, "application/json", full(graphql::error_body("try again later")));
-            reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(secs));
+        ApiResponse::Json { status, headers, body } => {
+            let mut reply = reply(status, "application/json", full(body));
+            reply.headers_mut().extend(headers);
             Ok(reply)
         }
         ApiResponse::Html => {
@@ -339,6 +353,16 @@ impl Handle {
 
     pub fn stats(&self) -> Stats {
         self.state.counters.read()
+    }
+
+    /// Returns the active items of the REST API: their JSON by id.
+    pub fn rest_truth(&self) -> BTreeMap<String, String> {
+        admin::rest_truth(&self.state)
+    }
+
+    /// Returns the id in the REST API of a stone, such as one of a [`ChangeOutcome`].
+    pub fn rest_id(&self, stone_id: &str) -> Option<String> {
+        number_of(self.state.config.seed, stone_id).map(rest::id_text)
     }
 
     /// Returns the true state of all stones.

@@ -6,9 +6,11 @@ use crate::changes::{Change, ChangeOutcome, Churn};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::filter::{Query, word};
-use crate::graphql::PlanCache;
+use crate::graphql::{self, PlanCache};
+use crate::listing::listed;
 use crate::lock;
 use crate::random::{RandomSequence, below};
+use crate::rest;
 use crate::stats::Counters;
 use crate::stone::Stone;
 use crate::template::Template;
@@ -31,9 +33,12 @@ pub(crate) struct SupplierState {
     pub(crate) counters: Counters,
     pub(crate) behaviour: Mutex<Behaviour>,
     pub(crate) catalogue: Mutex<Catalogue>,
-    pub(crate) plans: PlanCache,
+    pub(crate) plans: PlanCache<graphql::Plan>,
     /// The standard selection, for the truth.
     pub(crate) standard: Template,
+    pub(crate) rest_plans: PlanCache<rest::Plan>,
+    /// All fields of an item of the REST API.
+    pub(crate) rest_item: Template,
     /// Notified when the churn changes.
     pub(crate) churn_changed: Notify,
     churn: Mutex<(Churn, RandomSequence)>,
@@ -111,6 +116,8 @@ impl SupplierState {
             catalogue: Mutex::new(Catalogue::new(&config)),
             plans: PlanCache::default(),
             standard,
+            rest_plans: PlanCache::default(),
+            rest_item: Template::complete(&rest::ITEM),
             churn_changed: Notify::new(),
             random: Mutex::new(RandomSequence::new(config.seed ^ 0x6465_736b)),
             churn: Mutex::new((churn.clone(), RandomSequence::new(churn.seed))),
@@ -160,67 +167,22 @@ impl SupplierState {
         self.counters.counts.add(1);
         let count = lock(&self.catalogue).count(query);
         let mut behaviour = lock(&self.behaviour);
-        let doubles = if query.stones.is_some() { &[][..] } else { &behaviour.doubles };
-        let doubles = doubles.iter().filter(|double| double.of < count).count() as u64;
+        let doubles = if query.stones.is_some() { 0 } else { behaviour.second_listings(count) };
         let ahead = u64::from(take(&mut behaviour.count_ahead_next));
         (count + doubles + ahead).saturating_add_signed(behaviour.count_lies_by)
     }
 
     /// Returns the stones of a page, including the configured deviations.
     pub(crate) fn page(&self, request: &PageRequest) -> Vec<Stone> {
+        let deviations = self.page_deviations();
         let mut slice = request.slice;
-        let (without_ids, duplicate) = {
-            let mut behaviour = lock(&self.behaviour);
-            if take(&mut behaviour.repeat_next) || behaviour.repeat_always {
-                slice.offset = 0;
-            }
-            if take(&mut behaviour.short_next) || self.below(100) < u64::from(behaviour.short_percent) {
-                let fewer = 1 + self.below((slice.limit as u64).saturating_sub(1));
-                slice.limit = slice.limit.min(usize::try_from(fewer).unwrap_or(1));
-            }
-            (take(&mut behaviour.without_ids_next), take(&mut behaviour.duplicate_next))
-        };
-        let mut stones = self.listed(&request.query, slice);
-        for stone in &mut stones {
-            stone.without_id |= without_ids;
+        if deviations.repeats_start {
+            slice.offset = 0;
         }
-        if duplicate {
-            stones.extend_from_within(..1.min(stones.len()));
-        }
-        self.counters.pages.add(1);
-        self.counters.stones.add(stones.len() as u64);
-        let per_page = lock(&self.churn).0.per_page;
-        self.apply_churn(per_page);
-        stones
-    }
-
-    /// Returns a slice of a list, with the configured duplicate, nameless and hidden positions.
-    fn listed(&self, query: &Query, slice: Slice) -> Vec<Stone> {
+        slice.limit = deviations.shortened(slice.limit);
         let behaviour = lock(&self.behaviour).clone();
-        let mut catalogue = lock(&self.catalogue);
-        let is_plain =
-            behaviour.doubles.is_empty() && behaviour.nameless.is_empty() && behaviour.hidden.is_empty();
-        let mut stones = Vec::new();
-        if is_plain || query.stones.is_some() {
-            stones = catalogue.page(query, slice);
-        } else {
-            for position in slice.offset..slice.offset.saturating_add(slice.limit as u64) {
-                let double = behaviour.doubles.iter().find(|double| double.at == position);
-                let before = behaviour.doubles.iter().filter(|double| double.at < position).count() as u64;
-                let offset = double.map_or(position - before, |double| double.of);
-                let Some(mut stone) = catalogue.page(query, Slice { offset, limit: 1, ..slice }).pop() else {
-                    break;
-                };
-                stone.without_id = behaviour.nameless.contains(&position);
-                if !behaviour.hidden.contains(&position) {
-                    stones.push(stone);
-                }
-            }
-        }
-        drop(catalogue);
-        for stone in &mut stones {
-            (stone.is_spaced, stone.padding) = (behaviour.spaced_ids, behaviour.padding_bytes);
-        }
+        let mut stones = listed(&mut lock(&self.catalogue), &behaviour, &request.query, slice);
+        self.finish_page(&deviations, &mut stones);
         stones
     }
 
@@ -234,7 +196,11 @@ impl SupplierState {
 
     /// Returns a random number below a bound.
     pub(crate) fn below(&self, bound: u64) -> u64 {
-        if bound == 0 { 0 } else { below(lock(&self.random).next(), bound) }
+        if bound == 0 { 0 } else { below(self.random(), bound) }
+    }
+
+    pub(crate) fn random(&self) -> u64 {
+        lock(&self.random).next()
     }
 
     pub(crate) fn change(&self, change: &Change) -> Result<ChangeOutcome, String> {
@@ -251,6 +217,12 @@ impl SupplierState {
 
     pub(crate) fn churn_per_second(&self) -> u32 {
         lock(&self.churn).0.per_second
+    }
+
+    /// Applies the random changes after a page.
+    pub(crate) fn apply_churn_of_page(&self) {
+        let per_page = lock(&self.churn).0.per_page;
+        self.apply_churn(per_page);
     }
 
     /// Applies a number of random changes.

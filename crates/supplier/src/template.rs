@@ -50,6 +50,11 @@ impl Template {
         Self::compile(&operation.node.selection_set.node, &ITEM, &Selections::new(&fragments), 1)
     }
 
+    /// Compiles a selection of all fields of `shape`, in their order.
+    pub(crate) fn complete(shape: &'static Shape) -> Self {
+        Self(all_fields(shape))
+    }
+
     pub(crate) fn write(&self, stone: &Stone, out: &mut JsonWriter) {
         write_steps(&self.0, stone, 0, out);
     }
@@ -74,6 +79,20 @@ fn write_steps(steps: &[Step], stone: &Stone, index: u8, out: &mut JsonWriter) {
             }
         }
     }
+}
+
+fn all_fields(shape: &'static Shape) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for (index, field) in shape.fields.iter().enumerate() {
+        steps.push(Step::Text(format!("{}\"{}\":", if index == 0 { "{" } else { "," }, field.name)));
+        steps.push(match &field.kind {
+            Kind::Scalar(write) => Step::Value(*write),
+            Kind::Object(shape, exists) => Step::Object(*exists, all_fields(shape)),
+            Kind::List(shape, length) => Step::List(*length, all_fields(shape)),
+        });
+    }
+    steps.push(Step::Text("}".to_owned()));
+    steps
 }
 
 fn object<'a>(

@@ -11,6 +11,8 @@ pub mod interface;
 pub mod pgbouncer;
 pub mod poison;
 pub mod proxy;
+pub mod real_servers;
+pub mod rest_fixture;
 pub mod s3;
 pub mod smtp;
 pub mod sync_fixture;

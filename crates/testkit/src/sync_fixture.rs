@@ -17,6 +17,7 @@ use tidemill_core::{Json, RunId};
 use tidemill_engine::clock::{Clock, host_now};
 use tidemill_engine::sync::{ConsolidatorOptions, FeedChange, PagerOptions, SyncSettings, Syncs};
 use tidemill_engine::{Engine, Identity, RetryPolicy};
+use tidemill_store::FeedTables;
 use tidemill_supplier::{Config, RunningSupplier, Supplier};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -97,7 +98,20 @@ impl SyncFixture {
             defined_by: DefinedBy::Operator,
             created_at: host_now(),
         };
-        FeedChange { feed, copy_url: None, schedule: None, full_schedule: None, time_zone: "UTC".to_owned() }
+        FeedChange {
+            feed,
+            definition: None,
+            copy_url: None,
+            schedule: None,
+            full_schedule: None,
+            time_zone: "UTC".to_owned(),
+        }
+    }
+
+    /// Returns the tables of the feed.
+    pub fn tables(&self) -> FeedTables {
+        let raw = self.feed_of("default", FEED).feed.raw_table();
+        FeedTables { feed: FEED.to_owned(), raw, target: None }
     }
 
     /// Starts one of each role in this process.

@@ -1,7 +1,9 @@
 //! Feeds and their progress. Passwords are never sent: requests name the environment variable.
 
 use serde::{Deserialize, Serialize};
-use tidemill_core::feed::Watermark;
+use tidemill_core::feed::{REST_KIND, Watermark};
+#[cfg(feature = "schema")]
+use tidemill_core::limits::FEED_DEFINITION_BYTES_MAX;
 use tidemill_core::records::{FeedRecord, Gap, Partition, Sync, WatermarkChange};
 use tidemill_core::{Json, limits};
 use uuid::Uuid;
@@ -17,11 +19,16 @@ pub struct PutFeed {
         schemars(regex(pattern = r"^[a-z0-9][a-z0-9-]{0,127}$"), example = &"default")
     )]
     pub project_id: String,
-    /// Type of the feed: nivoda, rest, …
+    /// Type of the feed. A definition has the type `rest`.
     #[serde(default = "nivoda")]
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 64), example = &"nivoda"))]
     pub kind: String,
-    /// URL of the source.
+    /// Text of a definition file in YAML. Endpoint, account and settings are part of it and must be absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = FEED_DEFINITION_BYTES_MAX)))]
+    pub definition: Option<String>,
+    /// URL of the source. Required without a definition.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     #[cfg_attr(
         feature = "schema",
         schemars(length(min = 1, max = 1024), example = &"https://feed.example/graphql")
@@ -35,7 +42,7 @@ pub struct PutFeed {
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")))]
     pub password_env: Option<String>,
-    /// Maximum requests per second, over all workers; 0 for no limit.
+    /// Maximum requests per second, over all workers; 0 for no limit. A definition has a rate of its own.
     #[serde(default = "rate")]
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1_000_000)))]
     pub rate: u32,
@@ -66,6 +73,26 @@ fn nivoda() -> String {
 
 const fn rate() -> u32 {
     limits::FEED_RATE
+}
+
+impl PutFeed {
+    /// Makes the request for a definition file.
+    pub fn of_definition(project_id: String, text: String) -> Self {
+        Self {
+            project_id,
+            kind: REST_KIND.to_owned(),
+            definition: Some(text),
+            endpoint: String::new(),
+            username: None,
+            password_env: None,
+            rate: rate(),
+            settings: crate::runs::object(),
+            copy_url: None,
+            schedule: None,
+            full_schedule: None,
+            time_zone: crate::schedules::utc(),
+        }
+    }
 }
 
 /// A feed and its last sync.

@@ -20,7 +20,7 @@ pub struct Problem {
     /// Current state of the run, if the caller expected another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<RunState>,
-    /// Errors of a graph definition, with their positions in the text.
+    /// Errors of a definition of a graph or a feed, with their positions in the text.
     #[serde(default, skip_serializing_if = "<[DefinitionError]>::is_empty")]
     #[cfg_attr(feature = "schema", schemars(with = "Vec<DefinitionError>"))]
     pub places: Box<[DefinitionError]>,

@@ -157,28 +157,28 @@ fn round() -> String {
     "ROUND".to_owned()
 }
 
-/// Parameters for repricing a batch of stones.
+/// Parameters for building a batch of a feed's rows again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Reprice {
     /// Cursor: `next` of the previous response.
     pub after: Option<String>,
-    /// Maximum number of stones.
+    /// Maximum number of records.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 10_000)))]
     pub limit: Option<u16>,
 }
 
-/// The result of repricing a batch of stones.
+/// The result of building a batch of rows again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RepriceResponse {
-    /// Version of the rules.
+    /// Version of the pricing rules.
     pub rules_version: i32,
-    /// Number of repriced stones.
+    /// Number of stones that were priced again, or of records whose rows were built again.
     pub stones: u64,
-    /// Number of stones that could not be priced.
+    /// Number of records that were rejected.
     pub rejected: u64,
-    /// Cursor for the next batch; null if all stones are done.
+    /// Cursor for the next batch; null if all records are done.
     pub next: Option<String>,
 }

@@ -26,7 +26,19 @@ const ALLOWED: [(&str, &[&str]); 14] = [
     ("supplier", &["core"]),
     (
         "cli",
-        &["core", "store", "engine", "wire", "api", "client", "console", "supervisor", "supplier", "agent"],
+        &[
+            "core",
+            "store",
+            "engine",
+            "feeds",
+            "wire",
+            "api",
+            "client",
+            "console",
+            "supervisor",
+            "supplier",
+            "agent",
+        ],
     ),
     ("testkit", &["core", "store", "engine", "wire", "api", "client", "feeds", "supplier"]),
     (

@@ -1,6 +1,7 @@
 //! Rules between the fields of a request, which its JSON schema cannot express.
 
 use crate::error::to_wire_error;
+use tidemill_core::feed::REST_KIND;
 use tidemill_core::request::{self, ValidationError};
 use tidemill_wire::FieldError;
 use tidemill_wire::claims::ClaimRequest;
@@ -92,6 +93,7 @@ impl Validate for PutFeed {
             let problem = "must be an object".to_owned();
             errors.push(FieldError { field: "settings".to_owned(), problem });
         }
+        errors.extend(check_source(self));
         for (field, cron) in [("schedule", &self.schedule), ("full_schedule", &self.full_schedule)] {
             if let Some(cron) = cron
                 && let Err(bad) = tidemill_core::schedule::Pattern::parse(cron, &self.time_zone)
@@ -101,4 +103,30 @@ impl Validate for PutFeed {
         }
         errors
     }
+}
+
+/// Checks that a feed has either a definition, or an endpoint and the settings of its type.
+fn check_source(put: &PutFeed) -> Vec<FieldError> {
+    let error =
+        |field: &str, problem: &str| FieldError { field: field.to_owned(), problem: problem.to_owned() };
+    if put.definition.is_none() {
+        let mut errors = Vec::new();
+        if put.kind == REST_KIND {
+            errors.push(error("definition", "is required for the type `rest`"));
+        } else if put.endpoint.is_empty() {
+            errors.push(error("endpoint", "is required without a definition"));
+        }
+        return errors;
+    }
+    let has_settings = put.settings.as_object().is_some_and(|settings| !settings.is_empty());
+    [
+        ("endpoint", !put.endpoint.is_empty()),
+        ("username", put.username.is_some()),
+        ("password_env", put.password_env.is_some()),
+        ("settings", has_settings),
+    ]
+    .into_iter()
+    .filter(|(_, is_given)| *is_given)
+    .map(|(field, _)| error(field, "must be absent with a definition, which contains it"))
+    .collect()
 }

@@ -40,15 +40,16 @@ const REPORTS: [&str; 18] = [
 ];
 const TASK_REPORTS: [&str; 2] = ["POST /v1/tasks/{task}/result", "POST /v1/tasks/{task}/logs"];
 /// Calls that change nothing although they are a POST, or can find nothing to change.
-pub(crate) const WITHOUT_A_CHANGE: [&str; 4] = [
+pub(crate) const WITHOUT_A_CHANGE: [&str; 5] = [
     "POST /v1/graphs/check",
     "POST /v1/rules/test",
+    "POST /v1/feeds/{feed}/plan",
     "POST /v1/feeds/{feed}/reprice",
     // The caller has a token and no session.
     "DELETE /v1/session",
 ];
 /// Calls that change nothing when they are repeated.
-const IDEMPOTENT: [&str; 20] = [
+const IDEMPOTENT: [&str; 21] = [
     "POST /v1/runs/{run}/cancel",
     "POST /v1/workers/{worker}/drain",
     "POST /v1/agents/{agent}/drain",
@@ -65,6 +66,7 @@ const IDEMPOTENT: [&str; 20] = [
     "POST /v1/schedules/{schedule}/pause",
     "POST /v1/schedules/{schedule}/resume",
     "PUT /v1/feeds/{feed}",
+    "POST /v1/feeds/{feed}/table",
     "POST /v1/feeds/{feed}/pause",
     "POST /v1/feeds/{feed}/resume",
     "DELETE /v1/tokens/{token}",
@@ -123,6 +125,10 @@ pub(crate) async fn prepare(fixture: &AccessFixture, name: &str, theirs: &mut Th
             let mut other = crate::route_list::feed(theirs);
             other["username"] = json!("v");
             (Method::PUT, "/v1/feeds/{feed}", other)
+        }
+        "POST /v1/feeds/{feed}/table" => {
+            theirs.feed.push_str("-orders");
+            (Method::PUT, "/v1/feeds/{feed}", crate::route_list::definition(theirs))
         }
         "PUT /v1/projects/{project}" => {
             "new".clone_into(&mut theirs.project);

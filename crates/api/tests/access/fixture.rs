@@ -129,6 +129,7 @@ fn reach() -> Reach {
     for (kind, entry) in [
         (ReachKind::Environment, "FEED_PASSWORD"),
         (ReachKind::Hosts, "127.0.0.1:9"),
+        (ReachKind::Tables, "public.*"),
         (ReachKind::HookSecrets, "CARGO_PKG_NAME"),
     ] {
         reach.common.set(kind, [entry]).expect("an entry is valid");

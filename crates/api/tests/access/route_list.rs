@@ -375,6 +375,17 @@ pub(crate) fn feed(things: &Things) -> Value {
     })
 }
 
+/// Returns the body for a feed with a definition that leaves nothing open, so that no request is sent.
+pub(crate) fn definition(things: &Things) -> Value {
+    let (feed, table) = (&things.feed, things.feed.replace('-', "_"));
+    let text = format!(
+        "version: 1\nfeed: {feed}\nclient: {{base_url: 'http://127.0.0.1:9'}}\n\
+         resource: {{path: /orders, primary_key: id, data_selector: items}}\npaginator: {{type: single_page}}\n\
+         into: {{table: public.{table}, columns: {{id: {{path: id, type: text, nullable: false}}}}}}\n"
+    );
+    json!({"project_id": things.project, "kind": "rest", "definition": text})
+}
+
 /// Returns the body for a webhook of the project. The variable exists in every test, and no request here is signed with
 /// its value.
 pub(crate) fn hook(things: &Things) -> Value {
@@ -386,6 +397,9 @@ fn feeds() -> Vec<Row> {
         get("/v1/feeds", LOOK).of(Whose::Parts),
         get("/v1/feeds/{feed}", LOOK),
         put("/v1/feeds/{feed}", ADMIN, feed),
+        post("/v1/feeds/{feed}/plan", ADMIN, definition),
+        get("/v1/feeds/{feed}/table", LOOK),
+        post("/v1/feeds/{feed}/table", ADMIN, |_| Value::Null),
         post("/v1/feeds/{feed}/syncs", OPERATE, |_| json!({"full": true})),
         post("/v1/feeds/{feed}/pause", OPERATE, |_| json!({})),
         post("/v1/feeds/{feed}/resume", OPERATE, |_| Value::Null),

@@ -1,6 +1,10 @@
 //! `tidemill feed`: feeds and their watermarks.
 
+mod apply;
 pub(crate) mod args;
+pub(super) mod definition;
+mod show;
+mod watermark;
 
 use super::sync::show::{self as sync_show, state_cell};
 use super::sync::watch as watch_sync;
@@ -9,39 +13,44 @@ use crate::out::{Cell, Out, Style};
 use crate::requests;
 use crate::times::{self, When};
 use args::{FeedAddArgs, FeedCommand};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use tidemill_client::Client;
-use tidemill_core::feed::Watermark;
-use tidemill_core::reach::DefinedBy;
+use tidemill_core::feed::{CursorUnit, REST_KIND, Watermark};
 use tidemill_core::records::FeedRecord;
 use tidemill_core::run::QueueRun;
 use tidemill_core::{Json, Timestamp, request};
 use tidemill_engine::parse_cron;
 use tidemill_store::Error;
-use tidemill_wire::feeds::{FeedDetail, ListGaps, ListRejects, PutFeed, SetWatermark, StartSync};
+use tidemill_wire::feeds::{ListRejects, PutFeed, StartSync};
 use tidemill_wire::projects::Pause;
 
 pub(super) async fn command(client: Client, command: FeedCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
+        FeedCommand::Definition(command) => definition::command(command, out).await,
         FeedCommand::Add(add) => add_feed(&client, *add, out).await,
+        FeedCommand::Apply(args) => apply::apply(&client, *args, out).await,
+        FeedCommand::Rebuild { name, batch } => apply::rebuild(&client, &name, batch, out).await,
         FeedCommand::List => list(&client, out).await,
-        FeedCommand::Show { name } => show(&client, &name, out).await,
+        FeedCommand::Show { name } => show::show(&client, &name, out).await,
         FeedCommand::Sync { name, full, wait, key } => start_sync(&client, &name, full, wait, key, out).await,
         FeedCommand::Pause { name, note, until } => pause(&client, &name, note, until, out).await,
         FeedCommand::Resume { name } => resume(&client, &name, out).await,
         FeedCommand::Watermark { name, set, import, note } => {
-            watermark(&client, &name, set, import, note, out).await
+            watermark::watermark(&client, &name, set, import, note, out).await
         }
         FeedCommand::Heatmap { name } => sync_show::heatmap(&client, &name, out).await,
         FeedCommand::Rejects { name, limit } => rejects(&client, name, limit, out).await,
-        FeedCommand::Gaps { name, all } => gaps(&client, name, all, out).await,
+        FeedCommand::Gaps { name, all } => show::gaps(&client, name, all, out).await,
     }
 }
 
 async fn add_feed(client: &Client, add: FeedAddArgs, out: Out) -> Result<ExitCode, Failure> {
     request::check_name("feed", &add.name).map_err(Error::from)?;
     request::check_name("project", &add.project).map_err(Error::from)?;
+    if add.kind == REST_KIND {
+        let message = format!("a feed of kind `{REST_KIND}` is described in a file");
+        return Err(Failure::refused(message).with_hint("tidemill feed apply FILE"));
+    }
     for cron in add.schedule.iter().chain(&add.full_schedule) {
         parse_cron(cron, &add.time_zone)?;
     }
@@ -49,6 +58,7 @@ async fn add_feed(client: &Client, add: FeedAddArgs, out: Out) -> Result<ExitCod
     let put = PutFeed {
         project_id: add.project,
         kind: add.kind,
+        definition: None,
         endpoint: add.endpoint,
         username: add.username,
         password_env: add.password_env,
@@ -101,7 +111,7 @@ async fn list(client: &Client, out: Out) -> Result<ExitCode, Failure> {
         .collect();
     out.print_table(&["FEED", "KIND", "WATERMARK", "LAST SYNC", "HEALTH"], &rows);
     if lines.is_empty() {
-        out.inform("hint: tidemill feed add NAME --endpoint URL --username USER --password-env VAR");
+        out.inform("hint: tidemill feed try URL, or tidemill feed add NAME --endpoint URL");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -114,9 +124,14 @@ fn format_rate(per_second: u32) -> String {
 }
 
 fn format_watermark(feed: &FeedRecord, now: Timestamp) -> String {
-    feed.watermark
-        .as_ref()
-        .map_or_else(|| "none".to_owned(), |mark| times::format_relative(mark.last_updated_at, now))
+    let Some(mark) = &feed.watermark else { return "none".to_owned() };
+    let number = feed.feed.cursor_unit().number(mark.last_updated_at);
+    number.map_or_else(|| times::format_relative(mark.last_updated_at, now), |number| number.to_string())
+}
+
+/// Formats a value of the feed's cursor: a time, or the number that it holds.
+pub(super) fn format_cursor(unit: CursorUnit, at: Timestamp) -> String {
+    unit.number(at).map_or_else(|| at.to_rfc3339(), |number| number.to_string())
 }
 
 fn health(feed: &FeedRecord, now: Timestamp) -> Cell {
@@ -134,62 +149,13 @@ fn health(feed: &FeedRecord, now: Timestamp) -> Cell {
     }
 }
 
-async fn show(client: &Client, name: &str, out: Out) -> Result<ExitCode, Failure> {
-    requests::check_feed(name)?;
-    let FeedDetail { feed, syncs, gaps, watermark_changes: changes } = client.feed(name).await?;
-    if out.is_json() {
-        out.print_json(
-            &serde_json::json!({"feed": feed, "syncs": syncs, "gaps": gaps, "watermark_changes": changes}),
-        );
-        return Ok(ExitCode::SUCCESS);
+/// Formats a watermark with its age, or the number that it holds.
+fn format_mark(unit: CursorUnit, mark: &Watermark, now: Timestamp) -> String {
+    let at = mark.last_updated_at;
+    match unit {
+        CursorUnit::Time => format!("{} ({})", at.to_rfc3339(), times::format_relative(at, now)),
+        CursorUnit::Number => format_cursor(unit, at),
     }
-    let now = client.info().await?.now;
-    let account = feed.feed.username.as_deref().unwrap_or("no account");
-    let password =
-        feed.feed.password_env.as_deref().map_or_else(String::new, |name| format!(", password in ${name}"));
-    out.print(format!("feed       {name} ({}, project {})", feed.feed.kind, feed.feed.project_id));
-    out.print(format!("endpoint   {} as {account}{password}", feed.feed.endpoint));
-    out.print(format!("rate       {}", format_rate(feed.feed.rate)));
-    out.print(format!("health     {}", health(&feed, now).text));
-    out.print(match feed.feed.defined_by {
-        DefinedBy::Operator => "defined    by the operator; the lists of [reach] do not apply",
-        DefinedBy::Project => "defined    by the project; the lists of [reach] apply",
-    });
-    match &feed.watermark {
-        Some(mark) => {
-            out.print(format!(
-                "watermark  {} ({})",
-                mark.last_updated_at.to_rfc3339(),
-                format_age(mark, now)
-            ));
-        }
-        None => out.print("watermark  none; the next sync is a full sync"),
-    }
-    if let Some(url) = &feed.copy_url {
-        let state = feed
-            .copy_error
-            .as_ref()
-            .map_or_else(|| "up to date".to_owned(), |error| format!("failed: {error}"));
-        out.print(format!("copy       {url} ({state})"));
-    }
-    for gap in &gaps {
-        out.print(format!(
-            "gap {}     {} to {} dollars: {}",
-            gap.gap_id,
-            gap.range.from / 100,
-            gap.range.to / 100,
-            gap.reason
-        ));
-    }
-    if !syncs.is_empty() {
-        out.print("");
-        sync_show::print_syncs(&syncs, now, out);
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn format_age(mark: &Watermark, now: Timestamp) -> String {
-    times::format_relative(mark.last_updated_at, now)
 }
 
 async fn start_sync(
@@ -254,69 +220,6 @@ async fn resume(client: &Client, name: &str, out: Out) -> Result<ExitCode, Failu
     Ok(ExitCode::SUCCESS)
 }
 
-async fn watermark(
-    client: &Client,
-    name: &str,
-    set: Option<When>,
-    import: Option<PathBuf>,
-    note: Option<String>,
-    out: Out,
-) -> Result<ExitCode, Failure> {
-    requests::check_feed(name)?;
-    let now = client.info().await?.now;
-    let wanted = match (set, import) {
-        (Some(set), _) => Some(Watermark {
-            last_updated_at: set.resolve_future(now),
-            last_run_id: None,
-            last_run_completed_at: None,
-        }),
-        (None, Some(file)) => Some(read_watermark(&file)?),
-        (None, None) => None,
-    };
-    let state = match wanted {
-        Some(wanted) => client.set_watermark(name, &SetWatermark { watermark: Some(wanted), note }).await?,
-        None => client.watermark(name).await?,
-    };
-    if out.is_json() {
-        out.print_json(&state.watermark);
-        return Ok(ExitCode::SUCCESS);
-    }
-    let now = client.info().await?.now;
-    match &state.watermark {
-        Some(mark) => out.print(format!("{} ({})", mark.last_updated_at.to_rfc3339(), format_age(mark, now))),
-        None => out.print("none; the next sync is a full sync"),
-    }
-    let rows: Vec<Vec<Cell>> = state
-        .changes
-        .iter()
-        .map(|change| {
-            let at =
-                |time: Option<Timestamp>| time.map_or_else(|| "none".to_owned(), |time| time.to_rfc3339());
-            vec![
-                times::format_relative(change.changed_at, now).into(),
-                at(change.before).into(),
-                at(change.after).into(),
-                change.by.as_str().into(),
-                change.note.clone().unwrap_or_default().into(),
-            ]
-        })
-        .collect();
-    if !rows.is_empty() {
-        out.print_table(&["CHANGED", "FROM", "TO", "BY", "NOTE"], &rows);
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn read_watermark(file: &std::path::Path) -> Result<Watermark, Failure> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| Failure::refused(format!("could not read `{}`: {error}", file.display())))?;
-    serde_json::from_str(&text).map_err(|error| {
-        Failure::refused(format!("`{}` is not a watermark: {error}", file.display())).with_hint(
-            r#"{"lastUpdatedAt": "2026-01-16T02:00:00Z", "lastRunId": null, "lastRunCompletedAt": null}"#,
-        )
-    })
-}
-
 async fn rejects(client: &Client, name: Option<String>, limit: usize, out: Out) -> Result<ExitCode, Failure> {
     name.as_deref().map_or(Ok(()), requests::check_feed)?;
     let items = requests::read_pages(limit, async |after, limit| {
@@ -342,37 +245,5 @@ async fn rejects(client: &Client, name: Option<String>, limit: usize, out: Out) 
         })
         .collect();
     out.print_table(&["FEED", "RECORD", "STAGE", "TIMES", "LAST", "REASON"], &rows);
-    Ok(ExitCode::SUCCESS)
-}
-
-async fn gaps(client: &Client, name: Option<String>, all: bool, out: Out) -> Result<ExitCode, Failure> {
-    name.as_deref().map_or(Ok(()), requests::check_feed)?;
-    let items = requests::read_pages(usize::MAX, async |after, limit| {
-        client.gaps(&ListGaps { feed: name.clone(), all: Some(all), after, limit }).await
-    })
-    .await?;
-    if out.is_json() {
-        out.print_json(&items);
-        return Ok(ExitCode::SUCCESS);
-    }
-    let now = client.info().await?.now;
-    let rows: Vec<Vec<Cell>> = items
-        .iter()
-        .map(|gap| {
-            let closed = gap.closed_at.map_or_else(
-                || Cell::new("open".to_owned(), Style::Warning),
-                |at| Cell::new(format!("closed {}", times::format_relative(at, now)), Style::Success),
-            );
-            vec![
-                gap.gap_id.to_string().into(),
-                gap.feed.as_str().into(),
-                format!("{} – {}", gap.range.from / 100, gap.range.to / 100).into(),
-                gap.updated_from.map_or_else(|| "everything".to_owned(), |from| from.to_rfc3339()).into(),
-                closed,
-                gap.reason.as_str().into(),
-            ]
-        })
-        .collect();
-    out.print_table(&["GAP", "FEED", "DOLLARS", "CHANGED SINCE", "STATE", "REASON"], &rows);
     Ok(ExitCode::SUCCESS)
 }

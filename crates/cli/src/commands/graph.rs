@@ -5,10 +5,10 @@ mod logs;
 pub(super) mod show;
 pub(super) mod watch;
 
+use super::definition_file::{self, display_name};
 use crate::failure::Failure;
-use crate::out::{Out, Style};
+use crate::out::Out;
 use args::{GraphCommand, GraphSubmitArgs};
-use std::io::Read as _;
 use std::path::Path;
 use std::process::ExitCode;
 use tidemill_client::Client;
@@ -54,30 +54,9 @@ pub(super) async fn command(client: Client, command: GraphCommand, out: Out) -> 
     }
 }
 
-/// Reads a file, or standard input.
 fn read_text(file: &Path) -> Result<String, Failure> {
-    let failed =
-        |error: std::io::Error| Failure::usage(format!("could not read {}: {error}", display_name(file)));
-    let mut text = String::new();
-    let limit = u64::try_from(GRAPH_BYTES_MAX).unwrap_or(u64::MAX);
-    let read = if file == Path::new("-") {
-        std::io::stdin().lock().take(limit + 1).read_to_string(&mut text)
-    } else {
-        let opened = std::fs::File::open(file).map_err(|error| {
-            failed(error).with_hint("give the path of a graph file; the default is tidemill.graph.yaml")
-        })?;
-        opened.take(limit + 1).read_to_string(&mut text)
-    };
-    read.map_err(failed)?;
-    if text.len() > GRAPH_BYTES_MAX {
-        let message = format!("{} is larger than {GRAPH_BYTES_MAX} bytes", display_name(file));
-        return Err(Failure::refused(message));
-    }
-    Ok(text)
-}
-
-fn display_name(file: &Path) -> String {
-    if file == Path::new("-") { "standard input".to_owned() } else { file.display().to_string() }
+    let hint = "give the path of a graph file; the default is tidemill.graph.yaml";
+    definition_file::read(file, GRAPH_BYTES_MAX, hint)
 }
 
 fn check(file: &Path, out: Out) -> Result<ExitCode, Failure> {
@@ -105,17 +84,8 @@ fn check(file: &Path, out: Out) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Prints every error with its line and column, and returns the summary.
 fn report(file: &Path, errors: &[DefinitionError], out: Out) -> Failure {
-    for error in errors {
-        let position = format!("{}:{}:{}:", display_name(file), error.line, error.column);
-        out.inform(out.paint(&position, Style::Bold).and(format!(" {}", error.message)));
-        if let Some(hint) = &error.hint {
-            out.inform(format!("    hint: {hint}"));
-        }
-    }
-    let count = if errors.len() == 1 { "1 error".to_owned() } else { format!("{} errors", errors.len()) };
-    Failure::refused(format!("{} has {count}", display_name(file))).with_code("bad_graph")
+    definition_file::report(file, errors, "bad_graph", out)
 }
 
 async fn submit(client: &Client, args: GraphSubmitArgs, out: Out) -> Result<ExitCode, Failure> {

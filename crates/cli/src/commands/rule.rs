@@ -9,6 +9,7 @@ use args::{RuleAddArgs, RuleCommand, RuleTestArgs};
 use std::path::Path;
 use std::process::ExitCode;
 use tidemill_client::Client;
+use tidemill_core::feed::REST_KIND;
 use tidemill_core::pricing::{PricingRule, RepriceSummary};
 use tidemill_store::Error;
 use tidemill_wire::rules::{ImportRules, NewRule, Reprice, SampleStone};
@@ -47,6 +48,10 @@ pub(super) async fn command(client: Client, command: RuleCommand, out: Out) -> R
         }
         RuleCommand::Apply { feed, batch } => {
             requests::check_feed(&feed)?;
+            if client.feed(&feed).await?.feed.feed.kind == REST_KIND {
+                let message = format!("feed `{feed}` is of kind `{REST_KIND}`, whose records have no prices");
+                return Err(Failure::refused(message).with_hint(format!("tidemill feed rebuild {feed}")));
+            }
             let done = apply(&client, &feed, batch, out).await?;
             if out.is_json() {
                 out.print_json(&done);

@@ -88,7 +88,8 @@ pub(super) async fn command(client: Client, command: SyncCommand, out: Out) -> R
             if out.is_json() {
                 out.print_json(&status);
             } else {
-                show::print_status(&status, client.info().await?.now, out);
+                let feed = client.feed(&status.sync.feed).await?.feed.feed;
+                show::print_status(&status, &feed, client.info().await?.now, out);
             }
         }
         SyncCommand::Retry { id, restart, partition } => {

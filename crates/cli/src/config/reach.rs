@@ -15,7 +15,7 @@ pub(crate) const PROJECTS: &str = "reach.project";
 pub(crate) const KEYS: &[Key] = &[
     Key {
         path: "reach.environment",
-        doc: "Environment variables that feeds of projects may use as passwords.",
+        doc: "Environment variables that feeds of projects may use as secrets.",
         show: |config| show(config, ReachKind::Environment),
         set: |config, text| set(config, ReachKind::Environment, text),
     },
@@ -24,6 +24,12 @@ pub(crate) const KEYS: &[Key] = &[
         doc: "Hosts of feeds of projects: name, *.name, address or network, with an optional port.",
         show: |config| show(config, ReachKind::Hosts),
         set: |config, text| set(config, ReachKind::Hosts, text),
+    },
+    Key {
+        path: "reach.tables",
+        doc: "Tables that feeds of projects may write: SCHEMA.TABLE, or SCHEMA.* for all tables of a schema.",
+        show: |config| show(config, ReachKind::Tables),
+        set: |config, text| set(config, ReachKind::Tables, text),
     },
     Key {
         path: "reach.destinations",

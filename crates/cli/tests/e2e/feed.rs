@@ -51,7 +51,7 @@ fn role(fixture: &Fixture, name: &str) -> Process {
 }
 
 /// Stops a role, which must succeed.
-fn stop(role: &mut Process) {
+pub(crate) fn stop(role: &mut Process) {
     role.signal(Signal::TERM);
     assert_eq!(role.wait_for_exit(TIMEOUT), Some(0), "{}", role.stderr());
 }

@@ -9,6 +9,8 @@ mod bad_input;
 mod commands;
 mod faults;
 mod feed;
+mod feed_apply;
+mod feed_definition;
 mod fixture;
 mod floods;
 mod graph;

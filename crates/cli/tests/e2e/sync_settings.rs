@@ -113,6 +113,7 @@ fn skipped_page_is_logged_and_counted(fixture: &Fixture) {
         partition_id: partition_id.clone(),
         min_price: 0,
         max_price: 100,
+        range: None,
         total_records: 300,
         offset_start: 0,
         offset_end: 300,

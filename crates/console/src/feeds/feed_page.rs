@@ -1,6 +1,6 @@
 //! Page of one feed.
 
-use super::rules;
+use super::{definition, rules};
 use crate::chart::{Step, Steps};
 use crate::error_page::ErrorPage;
 use crate::form_return::previous_value;
@@ -8,7 +8,7 @@ use crate::forms;
 use crate::json_view;
 use crate::layout::{Page, Section};
 use crate::page_context::PageContext;
-use crate::sync::gaps;
+use crate::sync::{cursor, gaps};
 use crate::text::{clip, line, safe, visible};
 use crate::time::{ago, ago_or_none, full, took};
 use crate::widgets::{count, label, sync_progress};
@@ -16,6 +16,7 @@ use axum::extract::Path;
 use axum::response::Response;
 use maud::{Markup, html};
 use tidemill_client::{Client, Error};
+use tidemill_core::feed::{CursorUnit, Feed, REST_KIND};
 use tidemill_core::project::Flag;
 use tidemill_core::records::{FeedRecord, Reject, Sync, WatermarkChange};
 use tidemill_core::schedule::Schedule;
@@ -49,18 +50,25 @@ pub(super) async fn page(context: PageContext, Path(feed): Path<String>) -> Resu
     let scope = format!("feed:{feed}");
     let flag = flags.items.iter().find(|flag| flag.scope == scope && flag.is_on(context.now));
     let input = rules::StoneInput::from_uri(&context.uri);
-    let rules = rules::panel(&context, &feed, input).await?;
+    let record = &detail.feed.feed;
+    let (field, unit) = (record.partition_field(), record.cursor_unit());
+    // Prices belong to stones; a feed with a definition has a table instead.
+    let rules = if record.kind == REST_KIND {
+        definition::panel(&context, record).await?
+    } else {
+        rules::panel(&context, &feed, input).await?
+    };
     let body = html! {
         div #head data-live { (head(&context, &detail.feed, flag)) }
         div.split {
             div {
                 div #syncs data-live { (recent_syncs(&context, &syncs.items)) }
-                div #missing data-live { @if !detail.gaps.is_empty() { (gaps(&context, &detail.gaps)) } }
+                div #missing data-live { @if !detail.gaps.is_empty() { (gaps(&context, &detail.gaps, &field, unit)) } }
                 (rejects_panel(&context, &feed, &rejects))
             }
             div {
                 div #far data-live { (watermark_panel(&context, &detail.feed, &watermark.changes))
-                    (schedule_panel(&context, changes.as_ref(), all.as_ref())) }
+                    (schedule_panel(&context, record, changes.as_ref(), all.as_ref())) }
                 (rules)
             }
         }
@@ -132,17 +140,21 @@ fn head(context: &PageContext, feed: &FeedRecord, flag: Option<&Flag>) -> Markup
             (line(reason)) } }
         @if let Some(error) = &feed.copy_error { div.note.warn { "The watermark could not be copied: "
             (line(error)) } }
-        (forms::commands(&commands(name, acts, flag.is_some())))
+        (forms::commands(&commands(&feed.feed, acts, flag.is_some())))
     }
 }
 
 /// Commands that do the same as the page's buttons.
-fn commands(feed: &str, acts: bool, paused: bool) -> Vec<String> {
-    let verb = |verb| command(["feed", verb, feed]);
+fn commands(feed: &Feed, acts: bool, paused: bool) -> Vec<String> {
+    let name = &feed.feed;
+    let verb = |verb| command(["feed", verb, name]);
     let mut commands = vec![verb("show"), verb("heatmap")];
+    if feed.kind == REST_KIND {
+        commands.push(command(["feed", "apply", &format!("{name}.feed.yaml")]));
+    }
     if acts {
         let hold = if paused { "resume" } else { "pause" };
-        commands.extend([verb("sync"), command(["feed", "sync", feed, "--full"]), verb(hold)]);
+        commands.extend([verb("sync"), command(["feed", "sync", name, "--full"]), verb(hold)]);
     }
     commands
 }
@@ -182,7 +194,7 @@ fn recent_syncs(context: &PageContext, syncs: &[Sync]) -> Markup {
 fn rejects_panel(context: &PageContext, feed: &str, rejects: &Slice<Reject>) -> Markup {
     html! {
         section.panel #rejects {
-            header { h2 { "Rejected records" } span.dim.small { "records that were not stored, with the reasons" } }
+            header { h2 { "Rejected records" } span.dim.small { "records that are not in the table, and why" } }
             @if rejects.items.is_empty() { p.empty { "None. All fetched records are stored." }
                 }
             @else {
@@ -218,25 +230,30 @@ fn pair(name: &str, value: &str) -> String {
 }
 
 fn watermark_panel(context: &PageContext, feed: &FeedRecord, changes: &[WatermarkChange]) -> Markup {
+    let unit = feed.feed.cursor_unit();
     let steps =
         changes.iter().rev().filter_map(|change| Some(Step { at: change.changed_at, value: change.after? }));
     html! {
         section.panel {
             header { h2 { "Watermark" } @if let Some(watermark) = &feed.watermark {
-                span { (ago(watermark.last_updated_at, context.now)) } } }
+                span { (cursor(unit, watermark.last_updated_at, context.now)) } } }
             div.in {
                 @if changes.is_empty() { p.dim { "There is no watermark yet: the first sync reads everything." } }
                 @else {
-                    div.picture.half { (Steps { title: "Watermark history".to_owned(), steps:
-                        steps.collect() }.draw()) }
+                    @if unit == CursorUnit::Time {
+                        div.picture.half { (Steps { title: "Watermark history".to_owned(), steps:
+                            steps.collect() }.draw()) }
+                    }
                     div.scroll { table {
                         thead { tr { th { "Time" } th { "Watermark" } th { "By" } } }
                         tbody {
                             @for change in changes {
                                 tr {
                                     td.nowrap { (ago(change.changed_at, context.now)) }
-                                    td.nowrap { @if let Some(after) = change.after { (full(after)) }
-                                        @else { "none" } }
+                                    td.nowrap { @match change.after {
+                                        Some(after) => (unit.number(after).map_or_else(|| full(after), count)),
+                                        None => "none",
+                                    } }
                                     td { @if let Some(run) = change.run_id { a.mono href={ "/runs/run-" (run)
                                         } { "sync" } } @else { (safe(&change.by)) }
                                         @if let Some(note) = &change.note { span.why { (line(note)) } } }
@@ -251,14 +268,20 @@ fn watermark_panel(context: &PageContext, feed: &FeedRecord, changes: &[Watermar
                     @if let Some(copy) = &feed.copy_url { dt { "Copy" } dd { (line(copy)) " "
                         (ago_or_none(feed.copied_updated_at, context.now)) } }
                 }
-                @if !json_view::is_empty(&feed.feed.settings) {
+                @if feed.feed.kind != REST_KIND && !json_view::is_empty(&feed.feed.settings) {
                     (json_view::json("Settings", &feed.feed.settings, None)) }
             }
         }
     }
 }
 
-fn schedule_panel(context: &PageContext, changes: Option<&Schedule>, all: Option<&Schedule>) -> Markup {
+fn schedule_panel(
+    context: &PageContext,
+    feed: &Feed,
+    changes: Option<&Schedule>,
+    all: Option<&Schedule>,
+) -> Markup {
+    let source = if feed.kind == REST_KIND { "apply FILE" } else { "add NAME --endpoint URL" };
     html! {
         section.panel {
             header { h2 { "Schedule" } }
@@ -266,7 +289,7 @@ fn schedule_panel(context: &PageContext, changes: Option<&Schedule>, all: Option
                 div.in { (crate::schedules::next_times(context, schedule, FIRES_MAX)) } }
             @if changes.is_none() && all.is_none() { p.empty { "No schedule: syncs are only started manually. "
                 "To add one, repeat the command that added the feed with a schedule: "
-                code { "tidemill feed add NAME --endpoint URL --schedule \"0 * * * *\"" } } }
+                code { "tidemill feed " (source) " --schedule \"0 * * * *\"" } } }
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use crate::error_page::{ErrorPage, sentence};
 use crate::page_context::PageContext;
-use crate::sync::money;
 use crate::text::safe;
 use http::Uri;
 use maud::{Markup, html};
 use tidemill_client::Error;
+use tidemill_core::feed::dollars as money;
 use tidemill_core::pricing::{PriceQuote, PricingRule};
 use tidemill_wire::Problem;
 use tidemill_wire::rules::SampleStone;

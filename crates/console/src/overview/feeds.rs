@@ -1,16 +1,21 @@
 //! Panels of feeds and queues.
 
 use crate::page_context::PageContext;
+use crate::sync::cursor;
 use crate::text::safe;
-use crate::time::{ago, ago_or_none};
+use crate::time::ago_or_none;
 use crate::widgets::{count, first_rows, label, omitted_rows};
 use maud::{Markup, html};
+use tidemill_core::feed::CursorUnit;
 use tidemill_core::limits::WATERMARK_AGE_SECS;
 use tidemill_wire::feeds::FeedSummary;
 use tidemill_wire::queues::QueueSummary;
 
-/// Whether the watermark is older than the alert limit.
+/// Whether the watermark is older than the alert limit. A number has no age.
 pub(crate) fn is_old(line: &FeedSummary, context: &PageContext) -> bool {
+    if line.feed.feed.cursor_unit() == CursorUnit::Number {
+        return false;
+    }
     let limit = i64::try_from(WATERMARK_AGE_SECS).unwrap_or(i64::MAX);
     let at = line.feed.watermark.as_ref().map(|watermark| watermark.last_updated_at);
     at.is_none_or(|at| (context.now - at).num_seconds() > limit)
@@ -22,7 +27,7 @@ pub(super) fn feeds(context: &PageContext, feeds: &[FeedSummary]) -> Markup {
         section.panel #feeds {
             header { h2 { "Feeds" } a.more href="/feeds" { "All" } }
             @if feeds.is_empty() {
-                p.empty { "There are no feeds. Add one: " code { "tidemill feed add NAME --endpoint URL" } }
+                p.empty { "There are no feeds. Describe one in a file: " code { "tidemill feed try URL" } }
             } @else {
                 div.scroll { table {
                     thead { tr { th { "Feed" } th { "Watermark" } th { "Last sync" } } }
@@ -33,7 +38,7 @@ pub(super) fn feeds(context: &PageContext, feeds: &[FeedSummary]) -> Markup {
                                     } }
                                 td.nowrap.warn[is_old(line, context)] {
                                     @if let Some(watermark) = &line.feed.watermark {
-                                        (ago(watermark.last_updated_at, context.now)) }
+                                        (cursor(line.feed.feed.cursor_unit(), watermark.last_updated_at, context.now)) }
                                     @else { "none yet" } }
                                 td { @if let Some(sync) = &line.last_sync {
                                         a href={ "/runs/" (sync.ops_run_id.in_path()) } { (label(sync.state.as_str())) }

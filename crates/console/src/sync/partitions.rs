@@ -1,30 +1,18 @@
 //! Grid of a sync's partitions, coloured by state.
 
-use super::money;
 use crate::forms;
 use crate::page_context::PageContext;
 use crate::text::clip;
 use crate::time::took;
 use crate::widgets::{bar, count, label};
 use maud::{Markup, html};
-use tidemill_core::diamond::PRICE_CEILING;
-use tidemill_core::feed::FieldRange;
+use tidemill_core::feed::PartitionField;
 use tidemill_core::partition::PartitionState;
 use tidemill_core::records::{Partition, SyncStatus};
 use tidemill_core::shell::command;
 use tidemill_core::sync::SyncState;
 
-/// Formats a price range.
-pub(crate) fn range(prices: FieldRange) -> String {
-    match (prices.from, prices.to) {
-        (0, PRICE_CEILING) => "all prices".to_owned(),
-        (0, to) => format!("below {}", money(to)),
-        (from, PRICE_CEILING) => format!("{} and more", money(from)),
-        (from, to) => format!("{} to {}", money(from), money(to)),
-    }
-}
-
-pub(super) fn grid(context: &PageContext, status: &SyncStatus) -> Markup {
+pub(super) fn grid(context: &PageContext, status: &SyncStatus, field: &PartitionField) -> Markup {
     let SyncStatus { sync, partitions, newer } = status;
     let may_retry = context.may_operate() && sync.state == SyncState::Failed && newer.is_none();
     let is_failed = |partition: &&Partition| partition.state == PartitionState::Failed;
@@ -41,9 +29,12 @@ pub(super) fn grid(context: &PageContext, status: &SyncStatus) -> Markup {
                 article id={ "partition-" (partition.partition_id) } class={ "partition p-" (partition.state) }
                     data-key=(partition.partition_id) {
                     header { span { (partition.partition_id) } (label(partition.state.as_str())) }
-                    p.dim { (range(partition.range)) }
-                    p { (bar(partition.fetched, partition.predicted, "Read", class(partition.state))) }
-                    p { (count(partition.fetched)) " of " (count(partition.predicted))
+                    p.dim { (clip(&field.label(partition.range), 160)) }
+                    @if partition.predicted > 0 {
+                        p { (bar(partition.fetched, partition.predicted, "Read", class(partition.state))) }
+                    }
+                    p { (count(partition.fetched))
+                        @if partition.predicted > 0 { " of " (count(partition.predicted)) } @else { " records" }
                         @if partition.rejected > 0 { ", " span.bad { (count(partition.rejected)) " rejected" }
                             }
                         @if let Some(took) = took(partition.first_page_at, partition.ended_at, context.now) {
@@ -67,19 +58,5 @@ const fn class(state: PartitionState) -> &'static str {
         PartitionState::Completed => "done",
         PartitionState::Failed => "failed",
         PartitionState::Pending | PartitionState::InProgress | PartitionState::FetchingPages => "",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn price_ranges_are_readable() {
-        let text = |from, to| range(FieldRange { from, to });
-        assert_eq!(text(0, PRICE_CEILING), "all prices");
-        assert_eq!(text(0, 50_000), "below $500");
-        assert_eq!(text(50_000, 123_456), "$500 to $1,234.56");
-        assert_eq!(text(123_400, PRICE_CEILING), "$1,234 and more");
     }
 }

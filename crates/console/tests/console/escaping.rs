@@ -1,6 +1,6 @@
 //! User-supplied texts are escaped on every page.
 
-use crate::sample_data::{FEED, HOSTILE_NAME, HOSTILE_TEXT, populate};
+use crate::sample_data::{DEFINED_FEED, FEED, HOSTILE_NAME, HOSTILE_TEXT, populate};
 use crate::server::ConsoleServer;
 use tidemill_core::access::Role;
 use tidemill_testkit::interface::Kind;
@@ -28,6 +28,7 @@ async fn hostile_texts_are_escaped_on_every_page(kind: Kind) {
         ("/flags", SHOWN),
         ("/queues/work-items", SHOWN),
         (&format!("/feeds/{FEED}"), SHOWN),
+        (&format!("/feeds/{DEFINED_FEED}"), "&lt;/td&gt;&lt;script&gt;"),
         (&format!("/runs/{}", data.running), SHOWN),
         (&format!("/runs/{}", data.queued), SHOWN),
         (&failed, "⟨ESC⟩[31m⟨U+202E⟩txt.exe"),

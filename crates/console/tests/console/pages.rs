@@ -160,9 +160,10 @@ async fn empty_pages_show_the_next_step(kind: Kind) {
     let server = ConsoleServer::with(Fixture::open_bare(kind).await, access).await;
     let reader = server.reader();
     for (path, hint) in [
-        ("/", "tidemill feed add"),
+        ("/", "tidemill feed try URL"),
         ("/", "tidemill work -- COMMAND"),
         ("/runs", "tidemill project create shop --env staging"),
+        ("/feeds", "tidemill feed apply FILE"),
         ("/feeds", "tidemill demo --serve"),
         ("/workers", "tidemill up"),
         ("/schedules", "tidemill schedule"),

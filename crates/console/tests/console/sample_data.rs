@@ -26,6 +26,9 @@ pub(crate) const HOSTILE_NAME: &str = "</td><script>alert('x')</script>\"'><img 
 /// Name of the sample feed.
 pub(crate) const FEED: &str = "stones";
 
+/// Name of the sample feed with a definition.
+pub(crate) const DEFINED_FEED: &str = "orders";
+
 /// Ids of the sample runs.
 pub(crate) struct SampleData {
     pub(crate) queued: RunId,
@@ -141,8 +144,26 @@ async fn add_feed(server: &ConsoleServer) {
         defined_by: DefinedBy::Operator,
         created_at: host_now(),
     };
+    let defined = Feed {
+        feed: DEFINED_FEED.to_owned(),
+        kind: "rest".to_owned(),
+        username: None,
+        password_env: None,
+        settings: json!({}),
+        ..feed.clone()
+    };
+    let defined = FeedChange {
+        feed: defined,
+        definition: Some(definition()),
+        copy_url: None,
+        schedule: None,
+        full_schedule: None,
+        time_zone: "UTC".to_owned(),
+    };
+    server.syncs.put_feed(defined).await.expect("a feed with a definition");
     let change = FeedChange {
         feed,
+        definition: None,
         copy_url: None,
         schedule: Some("0 * * * *".to_owned()),
         full_schedule: Some("0 3 * * 0".to_owned()),
@@ -172,6 +193,18 @@ async fn add_feed(server: &ConsoleServer) {
     };
     server.fixture.store.set_flag(flag).await.expect("a flag");
     dead_letter(server, "letter-1").await;
+}
+
+/// A definition with hostile texts that leaves nothing open, so that no request is sent.
+fn definition() -> String {
+    let hostile = HOSTILE_TEXT.replace(['\u{1b}', '\u{9b}'], "").replace('\'', "''");
+    format!(
+        "version: 1\nfeed: {DEFINED_FEED}\nclient: {{base_url: 'http://127.0.0.1:9'}}\n\
+         resource: {{path: /orders, primary_key: id, data_selector: items, params: {{note: '{hostile}'}}}}\n\
+         paginator: {{type: offset, offset_param: skip, limit: 100, limit_param: take}}\n\
+         partition: {{type: values, param: region, values: [eu, us]}}\n\
+         into: {{table: public.orders, columns: {{id: {{path: id, type: text, nullable: false}}}}}}\n"
+    )
 }
 
 /// Adds a dead letter with a hostile error.
@@ -214,6 +247,7 @@ pub(crate) fn paths(data: &SampleData) -> Vec<String> {
     }
     paths.push(format!("/runs/{}?level=warn&find=alert", data.failed));
     paths.push(format!("/feeds/{FEED}"));
+    paths.push(format!("/feeds/{DEFINED_FEED}"));
     paths.push(format!("/feeds/{FEED}?price=1250&carats=1.25"));
     paths.push(format!("/feeds/{FEED}?price=x&carats=1.25"));
     paths.extend(["work-items", "work-done", "consolidate"].map(|queue| format!("/queues/{queue}")));

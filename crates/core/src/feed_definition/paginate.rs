@@ -162,9 +162,11 @@ pub fn next_page(
         (Token::Next(_), _) => ends_with_token(&trust.end, read, limit, paginator, total, answer)?,
     };
     if let Some(total) = total {
-        // Positions beyond the total cannot contain records. Lists without positions may shrink while they are read.
+        // Positions beyond the total cannot contain records. Lists without positions may shrink or grow before the
+        // place while they are read; the new count after the last page decides about those.
         let has_positions = matches!(token, Token::Positions);
-        if is_end && read < total || has_positions && read > total && answer.records > 0 {
+        let is_short = is_end && read < total && (has_positions || !trust.recount);
+        if is_short || has_positions && read > total && answer.records > 0 {
             return Err(PaginationError::TotalContradiction { total, read });
         }
     }

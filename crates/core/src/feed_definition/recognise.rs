@@ -72,11 +72,13 @@ pub fn recognise(url: &str, headers: &[(String, String)], body: &JsonValue) -> R
         undecided.push("no unique id was found in the records; write `primary_key`".to_owned());
     }
     let time_field = find_time(&records);
-    if time_field.is_none() {
-        undecided.push(
-            "no time of the last change was found; without `incremental`, every sync is full".to_owned(),
-        );
-    }
+    undecided.push(match &time_field {
+        None => "no time of the last change was found; without `incremental`, every sync is full".to_owned(),
+        Some(path) => format!(
+            "the parameter that asks for changes is unknown; for syncs of changes only, write \
+             `incremental: {{cursor_path: {path}, start_param: NAME}}`"
+        ),
+    });
     let evidence = paging::Evidence::new(url, headers, body, data_selector.as_ref(), records.len());
     let total = evidence.total();
     let paginator = evidence.paginator(total.as_ref(), primary_key.as_ref());

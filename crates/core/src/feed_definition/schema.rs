@@ -23,6 +23,9 @@ const LENGTH: &str = "^[0-9]+ *[smhd]?$";
 /// Pattern of a table.
 const TABLE: &str = "^[A-Za-z_][A-Za-z0-9_]{0,62}\\.[A-Za-z_][A-Za-z0-9_]{0,62}$";
 
+/// Pattern of a column.
+const COLUMN: &str = "^[A-Za-z_][A-Za-z0-9_]{0,62}$";
+
 /// Returns the schema of a feed definition.
 pub fn schema() -> Json {
     let mut schema = object("definition", &KEYS, &["version", "feed", "client", "resource", "into"]);
@@ -343,6 +346,10 @@ fn target_key(section: &str, key: &str) -> Described {
             "Columns by name. Without it, they are inferred from the data.",
         ),
         ("into", "write_disposition") => (words(&["merge", "append", "replace"]), "How records are written."),
+        ("into", "deleted_at") => (
+            json!({"type": "string", "pattern": COLUMN}),
+            "Column with the time at which a row was marked as deleted. Without it, rows are deleted.",
+        ),
         ("into", "schema_contract") => (
             json!({"oneOf": [modes(), object("contract", &CONTRACT_KEYS, &[])]}),
             "Reaction to a missing table and to new columns.",

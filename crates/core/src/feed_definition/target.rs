@@ -18,6 +18,9 @@ pub struct Target {
     /// Columns. An empty list means that they are inferred from the data.
     pub columns: Vec<Column>,
     pub write_disposition: WriteDisposition,
+    /// Column with the time at which a row was marked as deleted. `None`: rows are deleted.
+    #[serde(default)]
+    pub deleted_at: Option<String>,
     pub schema_contract: SchemaContract,
 }
 
@@ -149,12 +152,12 @@ pub struct SchemaContract {
 /// Why a column has no value for a record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ColumnError {
-    #[error("the column `{column}` {error}")]
+    #[error("the column `{column}`: {error}")]
     Cast { column: String, error: CastError },
     /// The record has no value, and the column has no default and is not nullable.
     #[error("the column `{column}` is missing")]
     Missing { column: String },
-    #[error("the column `{column}` {reason}")]
+    #[error("the column `{column}`: {reason}")]
     Expression { column: String, reason: String },
 }
 

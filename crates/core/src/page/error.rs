@@ -30,6 +30,13 @@ pub enum PageError {
         /// Number of records in the page.
         places: usize,
     },
+    /// The feed returns only empty pages, and promises further ones.
+    #[error("the feed gave {pages} empty pages at offset {offset} and promises more; it has no end")]
+    EmptyPages {
+        /// Position in the source's list.
+        offset: u64,
+        pages: u32,
+    },
     /// Consecutive pages never overlapped.
     #[error(
         "the page before offset {next_offset} was not found again in {passes} passes; the feed has no stable order"

@@ -19,6 +19,8 @@ pub struct Progress {
     pub last_ids: Vec<String>,
     /// Hash of the previous page; `None` at the beginning of a pass.
     pub page_hash: Option<[u8; 32]>,
+    /// Token of the next page, for lists whose pages follow from one another.
+    pub token: Option<String>,
     /// Number of this pass over the partition, counted from 1.
     pub pass: u32,
     /// Whether the partition is read to its end.
@@ -55,6 +57,7 @@ impl Progress {
             shift: store.shift,
             last_ids,
             page_hash: Some(page_hash(page)),
+            token: page.next.as_ref().and_then(|next| next.token.clone()),
             ..*self
         }
     }
@@ -66,6 +69,7 @@ impl Progress {
             shift: self.next_offset.cast_signed(),
             last_ids: Vec::new(),
             page_hash: None,
+            token: None,
             pass: self.pass + 1,
             ..*self
         }

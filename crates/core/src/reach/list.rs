@@ -1,15 +1,16 @@
 //! The lists of one project, or of all projects.
 
-use super::{DestinationRule, HostRule, ReachKind, Use};
+use super::{DestinationRule, HostRule, ReachKind, TableRule, Use};
 use crate::limits::{NAME_BYTES_MAX, REACH_ENTRIES_MAX};
 use std::collections::BTreeSet;
 
-/// Entries of the four lists.
+/// Entries of the lists.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ReachList {
     pub environment: BTreeSet<String>,
     pub hosts: BTreeSet<HostRule>,
+    pub tables: BTreeSet<TableRule>,
     pub destinations: BTreeSet<DestinationRule>,
     pub hook_secrets: BTreeSet<String>,
 }
@@ -29,6 +30,7 @@ impl ReachList {
         match kind {
             ReachKind::Environment => self.environment = entries.map(variable).collect::<Result<_, _>>()?,
             ReachKind::Hosts => self.hosts = entries.map(str::parse).collect::<Result<_, _>>()?,
+            ReachKind::Tables => self.tables = entries.map(str::parse).collect::<Result<_, _>>()?,
             ReachKind::Destinations => {
                 self.destinations = entries.map(str::parse).collect::<Result<_, _>>()?;
             }
@@ -42,6 +44,7 @@ impl ReachList {
         match kind {
             ReachKind::Environment => self.environment.iter().cloned().collect(),
             ReachKind::Hosts => self.hosts.iter().map(ToString::to_string).collect(),
+            ReachKind::Tables => self.tables.iter().map(ToString::to_string).collect(),
             ReachKind::Destinations => self.destinations.iter().map(ToString::to_string).collect(),
             ReachKind::HookSecrets => self.hook_secrets.iter().cloned().collect(),
         }
@@ -52,6 +55,7 @@ impl ReachList {
         match used {
             Use::Environment(name) => self.environment.contains(*name),
             Use::Host { host, port } => self.hosts.iter().any(|rule| rule.allows(host, *port)),
+            Use::Table(name) => self.tables.iter().any(|rule| rule.allows(name)),
             Use::Destination(url) => self.destinations.iter().any(|rule| rule.allows(url)),
             Use::HookSecret(name) => self.hook_secrets.contains(*name),
         }

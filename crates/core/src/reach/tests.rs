@@ -150,6 +150,28 @@ fn destinations_match_by_their_parts() {
 }
 
 #[test]
+fn tables_match_by_name_or_by_schema() {
+    for (entry, schema, table, is) in [
+        ("public.orders", "public", "orders", true),
+        ("public.orders", "public", "orders2", false),
+        ("public.orders", "Public", "orders", false),
+        ("shop.*", "shop", "anything", true),
+        ("shop.*", "shop2", "anything", false),
+    ] {
+        let rule: TableRule = entry.parse().unwrap();
+        let name = TableName { schema: schema.to_owned(), table: table.to_owned() };
+        assert_eq!(rule.allows(&name), is, "{entry} {name}");
+        assert_eq!(rule.to_string(), entry);
+    }
+    for bad in
+        ["", "orders", "*", "*.*", "*.orders", "public.", ".orders", "public.or*", "a.b.c", "public.\"x\""]
+    {
+        let reason = bad.parse::<TableRule>().unwrap_err();
+        assert!(reason.contains("is not a table; write SCHEMA.TABLE"), "{bad}: {reason}");
+    }
+}
+
+#[test]
 fn entries_apply_to_their_project_and_refusals_name_the_key() {
     let mut reach = Reach::default();
     reach.common.set(ReachKind::Environment, ["NIVODA_PASSWORD"]).unwrap();
@@ -171,6 +193,13 @@ fn entries_apply_to_their_project_and_refusals_name_the_key() {
     let kinds: Vec<ReachKind> = error.unwrap_err().refused.iter().map(|used| used.kind).collect();
     assert_eq!(kinds, [ReachKind::Environment, ReachKind::HookSecrets]);
     assert!(Reach::default().check("shop", [Use::Destination("/tmp/w.json")]).is_err());
+    let table = TableName { schema: "public".to_owned(), table: "orders".to_owned() };
+    let error = reach.check("shop", [Use::Environment("A"), Use::Table(&table)]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "project `shop` may not use environment variable `A`, table `public.orders`"
+    );
+    assert!(error.hint().contains("`public.orders` to reach.tables or reach.project.shop.tables"));
 }
 
 #[test]
@@ -179,6 +208,7 @@ fn lists_print_their_entries_and_are_bounded() {
     for (kind, entries) in [
         (ReachKind::Environment, vec!["A", "B_2"]),
         (ReachKind::Hosts, vec!["*.example.com:443", "10.0.0.0/8", "[fd00::/8]:80", "a.example"]),
+        (ReachKind::Tables, vec!["public.orders", "shop.*"]),
         (ReachKind::Destinations, vec!["file:///var/w/", "s3://bucket/key.json"]),
         (ReachKind::HookSecrets, vec!["C"]),
     ] {

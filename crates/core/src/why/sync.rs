@@ -1,6 +1,7 @@
 //! The reason for the current state of a sync.
 
 use crate::Timestamp;
+use crate::feed::PartitionField;
 use crate::records::{Partition, Sync};
 use crate::sync::SyncState;
 use std::collections::BTreeMap;
@@ -9,6 +10,8 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone)]
 pub struct SyncFacts {
     pub feed: String,
+    /// Field by which the feed is divided.
+    pub field: PartitionField,
     /// The sync; `None` until it is planned.
     pub sync: Option<Sync>,
     pub partitions: Vec<Partition>,
@@ -101,9 +104,11 @@ pub enum SyncReason {
     Fetching {
         /// Partition with the oldest progress.
         partition: String,
+        /// Range of that partition in the words of the feed.
+        range: String,
         /// Position of that partition.
         offset: i32,
-        /// Expected number of its records.
+        /// Expected number of its records; 0 if the feed does not count.
         predicted: i64,
         /// Time of its last progress.
         since: Timestamp,
@@ -120,6 +125,8 @@ pub enum SyncReason {
         feed: String,
         /// Partition of the page.
         partition: String,
+        /// Range of that partition in the words of the feed.
+        range: String,
         /// Position of the page.
         offset: i32,
         /// Worker that requested it.
@@ -228,6 +235,7 @@ fn fetching(facts: &SyncFacts, down: Option<SyncReason>) -> SyncReason {
         (Some(slowest), Some(worker)) if facts.is_slow(slowest.updated_at) => SyncReason::SlowPage {
             feed: facts.feed.clone(),
             partition: slowest.partition_id.clone(),
+            range: facts.field.label(slowest.range),
             offset: slowest.next_offset,
             worker: worker.clone(),
             since: slowest.updated_at,
@@ -235,6 +243,7 @@ fn fetching(facts: &SyncFacts, down: Option<SyncReason>) -> SyncReason {
         },
         (Some(slowest), _) => SyncReason::Fetching {
             partition: slowest.partition_id.clone(),
+            range: facts.field.label(slowest.range),
             offset: slowest.next_offset,
             predicted: slowest.predicted,
             since: slowest.updated_at,
@@ -300,22 +309,23 @@ impl SyncReason {
                     "processes that could continue it are draining and take"
                 )
             ),
-            Self::Fetching { partition, offset, predicted, since, error, open, of } => {
+            Self::Fetching { partition, range, offset, predicted, since, error, open, of } => {
                 let error =
                     error.as_ref().map_or_else(String::new, |error| format!("; its page failed: {error}"));
+                let predicted = if *predicted > 0 { format!(" of {predicted}") } else { String::new() };
                 format!(
-                    "{open} of {of} partitions are being read; {partition} is at {offset} of {predicted} since \
+                    "{open} of {of} partitions are being read; {partition} ({range}) is at {offset}{predicted} since \
                      {}{error}.",
                     super::at(*since)
                 )
             }
-            Self::SlowPage { feed, partition, offset, worker, since, error } => {
+            Self::SlowPage { feed, partition, range, offset, worker, since, error } => {
                 let error = error
                     .as_ref()
                     .map_or_else(String::new, |error| format!("; an earlier attempt failed: {error}"));
                 format!(
-                    "Worker {worker} waits for feed {feed} to return the page at {offset} of {partition}, which has \
-                     made no progress since {}{error}.",
+                    "Worker {worker} waits for feed {feed} to return the page at {offset} of {partition} ({range}), \
+                     which has made no progress since {}{error}.",
                     super::at(*since)
                 )
             }
@@ -351,5 +361,28 @@ impl SyncReason {
                 None
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_partition_is_named_in_the_words_of_the_feed() {
+        let since = Timestamp::from_timestamp(1_767_225_600, 0).unwrap();
+        let fetching = |predicted| SyncReason::Fetching {
+            partition: "partition-2".to_owned(),
+            range: "region = eu".to_owned(),
+            offset: 60,
+            predicted,
+            since,
+            error: None,
+            open: 1,
+            of: 3,
+        };
+        let start = "1 of 3 partitions are being read; partition-2 (region = eu) is at 60";
+        assert_eq!(fetching(500).sentence(), format!("{start} of 500 since {}.", crate::why::at(since)));
+        assert_eq!(fetching(0).sentence(), format!("{start} since {}.", crate::why::at(since)));
     }
 }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidemill_core::alert::{AlertKind, HasSuccessor, feed_subject, of_run, stalled_subject, subject_of_run};
+use tidemill_core::feed::CursorUnit;
 use tidemill_core::limits::ATTEMPTS_MAX;
 use tidemill_core::run::{Run, RunState};
 use tidemill_core::{Json, RunId, Timestamp};
@@ -170,7 +171,8 @@ impl Engine {
         let feeds = self.store().feeds().await?;
         let old = feeds.into_iter().filter_map(|feed| {
             let mark = feed.watermark.as_ref()?.last_updated_at;
-            (mark < before).then(|| {
+            // A watermark that holds a number has no age.
+            (mark < before && feed.feed.cursor_unit() == CursorUnit::Time).then(|| {
                 let name = feed.feed.feed;
                 let time = mark.format("%Y-%m-%d %H:%M UTC");
                 let message = format!("the watermark of feed {name} has not moved past {time}");

@@ -7,22 +7,27 @@
 use super::Syncs;
 use super::circuit::{FeedAccessError, FeedWait};
 use super::evaluate::recovered;
+use super::page::raw_tables;
 use super::plan::record_event;
 use crate::trace::of_sync;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use tidemill_core::Json;
 use tidemill_core::Timestamp;
 use tidemill_core::batch_size::BatchSize;
 use tidemill_core::event::Level;
-use tidemill_core::feed::RunType;
+use tidemill_core::feed::{Feed, RunType};
+use tidemill_core::feed_definition::Target;
+use tidemill_core::feed_definition::paging::CursorKind;
 use tidemill_core::limits::READ_BYTES_MAX;
 use tidemill_core::pricing::Rules;
 use tidemill_core::queue::Receipt;
-use tidemill_core::records::{Stage, Sync, WatermarkChange};
+use tidemill_core::records::{Sync, WatermarkChange};
 use tidemill_core::run::{ChangeOutcome, EndCause, RunState};
 use tidemill_core::sync::SyncState;
 use tidemill_feeds::Feed as Source;
-use tidemill_store::{BuildVersions, Error, NewReject, OpenRecord, PageRow, PricedStone, RefusalCode, Tx};
+use tidemill_feeds::rest::time_of;
+use tidemill_store::{BuildVersions, Error, FeedTables, PageRow, Refusal, RefusalCode, TargetTable, Tx};
 use tracing::Instrument as _;
 use uuid::Uuid;
 
@@ -31,12 +36,23 @@ use uuid::Uuid;
 pub(super) struct ConsolidationContext {
     pub(super) sync: Uuid,
     pub(super) trace: String,
-    pub(super) feed: String,
+    pub(super) tables: Arc<FeedTables>,
     pub(super) source: Arc<dyn Source>,
+    /// Whether the columns of the feed's table were inferred from the first records.
+    pub(super) columns_are_inferred: bool,
+    /// New keys of the source.
+    pub(super) new_keys: Arc<Mutex<NewKeys>>,
     pub(super) rules: Arc<Rules>,
     pub(super) built: BuildVersions,
     /// Records how long this consolidation waits for the feed.
     pub(super) wait: Arc<FeedWait>,
+}
+
+/// Keys of records for which the user's table has no column.
+#[derive(Debug, Default)]
+pub(super) struct NewKeys {
+    pub(super) found: BTreeSet<String>,
+    pub(super) reported: BTreeSet<String>,
 }
 
 /// Splits the pages of a batch into portions of whole pages. A portion is limited in records and bytes, but has at
@@ -108,7 +124,7 @@ pub(super) enum BatchOutcome {
 }
 
 impl Syncs {
-    /// Creates the context of a sync: its feed and its pinned rules.
+    /// Creates the context of a sync: its feed, its tables and its pinned rules.
     pub(super) async fn context(&self, sync: &Sync) -> Result<ConsolidationContext, ConsolidationSetupError> {
         let record = self.engine.store().feed(sync.feed.clone()).await?;
         let source = self.open_feed(&record.feed).await.map_err(|error| match error {
@@ -119,18 +135,56 @@ impl Syncs {
             | FeedAccessError::Stopped
             | FeedAccessError::Cancelled => ConsolidationSetupError::Refused(error.to_string()),
         })?;
+        if sync.definition != source.digest() {
+            let reason = "the definition of the feed changed during the sync; start a new sync";
+            return Err(ConsolidationSetupError::Refused(reason.to_owned()));
+        }
         let version = sync.rules_version.unwrap_or_default();
-        let rules = self.pinned(version).await?;
-        let built = BuildVersions { mapper_version: source.mapper_version(), rules_version: version };
+        let context = self.context_of(&record.feed, source, version).await?;
+        Ok(ConsolidationContext { sync: sync.run_id, trace: sync.trace_id.clone(), ..context })
+    }
+
+    /// Creates the context of a feed without a sync.
+    pub(super) async fn context_of(
+        &self,
+        feed: &Feed,
+        source: Arc<dyn Source>,
+        rules_version: i32,
+    ) -> Result<ConsolidationContext, Error> {
+        let mut tables = raw_tables(feed);
+        if let Some(definition) = source.definition() {
+            tables.target = Some(Arc::new(self.target_of(&feed.feed, &definition.into).await?));
+        }
+        let inferred = feed.settings.get("columns_are_inferred").and_then(Json::as_bool);
         Ok(ConsolidationContext {
-            sync: sync.run_id,
-            trace: sync.trace_id.clone(),
-            feed: sync.feed.clone(),
+            sync: Uuid::nil(),
+            trace: String::new(),
+            tables: Arc::new(tables),
+            built: BuildVersions { mapper_version: source.mapper_version(), rules_version },
             source,
-            rules: Arc::new(rules),
-            built,
+            columns_are_inferred: inferred.unwrap_or(false),
+            new_keys: Arc::default(),
+            rules: Arc::new(self.pinned(rules_version).await?),
             wait: Arc::default(),
         })
+    }
+
+    /// Reads the table of a definition, which must exist and fit.
+    async fn target_of(&self, feed: &str, into: &Target) -> Result<TargetTable, Error> {
+        let refused = |message: String, hint: String| {
+            Error::Refused(Refusal { code: RefusalCode::BadValue, message, hint: Some(hint) })
+        };
+        let plan = self.engine.store().plan_table(into).await?;
+        let hint = format!("tidemill feed apply FILE, with the definition of feed {feed}");
+        if let Some(problem) = plan.problems.first() {
+            return Err(refused(problem.clone(), hint));
+        }
+        let table = self.engine.store().target_table(into).await?.filter(|_| plan.statements.is_empty());
+        let missing = || {
+            let what = if plan.exists { "lacks columns of the definition" } else { "does not exist" };
+            refused(format!("the table {} of feed {feed} {what}", into.table), hint)
+        };
+        table.ok_or_else(missing)
     }
 
     /// Reads the rules of a version.
@@ -148,7 +202,7 @@ impl Syncs {
         let batch = self.write_batch(context).instrument(span).await?;
         if let BatchOutcome::Done { records_read, rejected } = &batch {
             let count = |name: &'static str, by: usize| {
-                metrics::counter!(name, "feed" => context.feed.clone()).increment(by as u64);
+                metrics::counter!(name, "feed" => context.tables.feed.clone()).increment(by as u64);
             };
             count("tidemill_consolidation_batches_total", 1);
             count("tidemill_consolidated_records_total", records_read.saturating_sub(*rejected));
@@ -167,6 +221,7 @@ impl Syncs {
             .write(move |mut tx| {
                 Box::pin(async move {
                     tx.limit_idle(IDLE_SECS).await?;
+                    tx.limit_locks(LOCK_WAIT_SECS).await?;
                     let Some(partition) = tx.open_partition(context.sync).await? else {
                         return Ok(BatchOutcome::Nothing);
                     };
@@ -218,7 +273,7 @@ impl Syncs {
                         }
                     }
                     let moves = counts.failed == 0 || sync.advance;
-                    let watermark = if moves { Some(advance(&mut tx, &sync, now).await?) } else { None };
+                    let watermark = if moves { advance(&mut tx, &sync, now).await? } else { None };
                     if counts.failed > 0 && sync.advance {
                         tx.add_gaps(id, now).await?;
                     }
@@ -249,6 +304,9 @@ impl Syncs {
 /// Longest idle time of a transaction: the database ends it, so that a frozen replica does not block the others.
 const IDLE_SECS: u32 = 30;
 
+/// Longest wait for a lock: another session may have locked the user's table.
+const LOCK_WAIT_SECS: u32 = 5;
+
 /// Why a consolidation cannot start.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConsolidationSetupError {
@@ -267,103 +325,18 @@ impl ConsolidationContext {
                 && sync.rules_version.unwrap_or_default() == self.built.rules_version
         })
     }
-
-    /// Maps, prices and writes those of the records that are open, in portions of limited size.
-    pub(super) async fn write_open(
-        &self,
-        tx: &mut Tx<'_>,
-        records: Vec<String>,
-        upsert: usize,
-        now: Option<Timestamp>,
-    ) -> Result<WriteCounts, Error> {
-        let mut written = WriteCounts::default();
-        let mut refused = BTreeSet::new();
-        let mut left = records.clone();
-        while !left.is_empty() {
-            let open = tx.open_records(&self.feed, left, self.built, READ_BYTES_MAX).await?;
-            written.bytes += open.bytes;
-            left = open.left;
-            let mut rejects = Vec::new();
-            let mut priced = Vec::with_capacity(open.read.len());
-            for record in open.read {
-                match self.price(&record) {
-                    Ok(done) => priced.push(done),
-                    Err(reason) => rejects.push(NewReject {
-                        record_id: record.record_id,
-                        stage: Stage::Map,
-                        reason,
-                        payload: record.payload,
-                    }),
-                }
-            }
-            for chunk in priced.chunks(upsert.max(1)) {
-                self.upsert(tx, chunk, &mut rejects, now).await?;
-            }
-            for reject in &rejects {
-                tx.reject(&self.feed, self.sync, None, reject, now).await?;
-            }
-            refused.extend(rejects.into_iter().map(|reject| reject.record_id));
-        }
-        // This includes records that were not open: a record that reverted to its stored state needs no write.
-        let accepted: Vec<String> = records.into_iter().filter(|id| !refused.contains(id)).collect();
-        if !accepted.is_empty() {
-            let seen_by = (!self.sync.is_nil()).then_some(self.sync);
-            tx.accept(&self.feed, accepted, seen_by).await?;
-        }
-        written.rejected = refused.len();
-        Ok(written)
-    }
-
-    fn price(&self, record: &OpenRecord) -> Result<PricedStone, String> {
-        let mut mapped = self.source.map(&record.payload).map_err(|error| error.to_string())?;
-        mapped.stone_id.clone_from(&record.record_id);
-        let priced = self.rules.price(&self.feed, &mapped);
-        Ok(PricedStone { stone: mapped, priced, payload_hash: record.payload_hash.clone() })
-    }
-
-    /// Writes diamonds. If the database refuses one, it is found by bisection and rejected, and the rest is written.
-    async fn upsert(
-        &self,
-        tx: &mut Tx<'_>,
-        diamonds: &[PricedStone],
-        rejects: &mut Vec<NewReject>,
-        now: Option<Timestamp>,
-    ) -> Result<(), Error> {
-        let mut spans = vec![(0, diamonds.len())];
-        while let Some((from, to)) = spans.pop() {
-            let part = &diamonds[from..to];
-            tx.savepoint().await?;
-            match tx.upsert_diamonds(&self.feed, part, self.built, now).await {
-                Ok(_) => tx.release_savepoint().await?,
-                Err(error) if error.is_bad_value() => {
-                    tx.rollback_to_savepoint().await?;
-                    if let [one] = part {
-                        rejects.push(NewReject {
-                            record_id: one.stone.stone_id.clone(),
-                            stage: Stage::Upsert,
-                            reason: crate::retry_policy::chain(&error),
-                            payload: serde_json::to_string(&one.stone).unwrap_or_default(),
-                        });
-                    } else {
-                        let middle = from.midpoint(to);
-                        spans.extend([(middle, to), (from, middle)]);
-                    }
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
 }
 
-/// Moves the watermark to the end of the sync's time window; never back.
-async fn advance(tx: &mut Tx<'_>, sync: &Sync, now: Option<Timestamp>) -> Result<Timestamp, Error> {
+/// Moves the watermark to the end of the sync's window; never back. Returns the new watermark; `None` if a feed with a
+/// numeric cursor has never had a record.
+async fn advance(tx: &mut Tx<'_>, sync: &Sync, now: Option<Timestamp>) -> Result<Option<Timestamp>, Error> {
     let locked = tx.lock_feed(&sync.feed).await?;
+    let has_number = locked.as_ref().is_some_and(|record| has_number_cursor(&record.feed));
     let before = locked.and_then(|feed| feed.watermark).map(|mark| mark.last_updated_at);
-    let end = sync.updated_to;
-    let after = before.map_or(end, |before| before.max(end));
+    let end = if has_number { largest_number(tx, sync.run_id).await? } else { Some(sync.updated_to) };
+    let Some(after) = before.max(end) else { return Ok(None) };
     let change = WatermarkChange {
-        changed_at: end,
+        changed_at: sync.updated_to,
         before,
         after: Some(after),
         run_id: Some(sync.run_id),
@@ -371,7 +344,18 @@ async fn advance(tx: &mut Tx<'_>, sync: &Sync, now: Option<Timestamp>) -> Result
         note: sync.advance.then(|| "advanced past failed partitions".to_owned()),
     };
     tx.set_watermark(&sync.feed, &change, now).await?;
-    Ok(after)
+    Ok(Some(after))
+}
+
+fn has_number_cursor(feed: &Feed) -> bool {
+    let incremental = feed.definition().and_then(Result::ok).and_then(|definition| definition.incremental);
+    incremental.is_some_and(|incremental| matches!(incremental.kind, CursorKind::Number { .. }))
+}
+
+/// Returns the largest number of the cursor in the records of a sync, as a watermark.
+async fn largest_number(tx: &mut Tx<'_>, sync: Uuid) -> Result<Option<Timestamp>, Error> {
+    let partitions = tx.partitions(sync).await?;
+    Ok(partitions.iter().filter_map(|partition| partition.cursor_max).max().map(time_of))
 }
 
 /// Ends the run of a completed sync with a summary.

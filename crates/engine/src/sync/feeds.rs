@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidemill_core::feed::{Feed, RunType, Watermark};
-use tidemill_core::reach::{DefinedBy, Reach, Use};
+use tidemill_core::feed_definition::TableName;
+use tidemill_core::reach::{DefinedBy, Reach, ReachError, Use};
 use tidemill_core::records::{FeedRecord, WatermarkChange};
 use tidemill_core::run::QueueRun;
 use tidemill_core::schedule::{MissedPolicy, OverlapPolicy};
 use tidemill_core::{Json, Timestamp, limits, request};
-use tidemill_feeds::{Endpoint, Feed as Source, FeedError, ListedHosts, Network, Secret};
+use tidemill_feeds::{Budgets, Endpoint, Feed as Source, FeedError, ListedHosts, Network, Secret};
 use tidemill_store::{Error, QueueOutcome, Refusal, RefusalCode};
 use tokio::time::Instant;
 
@@ -25,6 +26,8 @@ pub(super) const SYNC_ENV: &str = "sync";
 #[derive(Debug, Clone)]
 pub struct FeedChange {
     pub feed: Feed,
+    /// Text of the definition file, for a feed of the kind `rest`. It determines endpoint, rate and settings.
+    pub definition: Option<String>,
     /// Where a copy of its watermark is written.
     pub copy_url: Option<String>,
     /// Cron expression of incremental syncs.
@@ -50,6 +53,8 @@ pub struct Feeds {
     waiting: ByName<usize>,
     /// Number of processes that share the rates, as far as is known.
     processes: Arc<AtomicUsize>,
+    /// Rate limits that several feeds share.
+    budgets: Budgets,
 }
 
 /// Counts one request as waiting for a feed that is down or slow, until it is dropped.
@@ -82,6 +87,7 @@ impl Feeds {
             recent: Arc::default(),
             waiting: Arc::default(),
             processes: Arc::new(AtomicUsize::new(1)),
+            budgets: Budgets::default(),
         }
     }
 
@@ -112,9 +118,9 @@ impl Feeds {
             return Ok(source.clone());
         }
         let network = network(feed, &self.reach)?;
-        let password = feed.password_env.as_ref().and_then(|name| std::env::var(name).ok());
-        let source =
-            tidemill_feeds::open(feed, password.map(Secret::new), &network, self.settings.tuning.clone())?;
+        let secrets = |name: &str| std::env::var(name).ok().map(Secret::new);
+        let tuning = self.settings.tuning.clone();
+        let source = tidemill_feeds::open(feed, &secrets, &network, tuning, &self.budgets)?;
         source.set_rate(self.rate_of(feed));
         open.insert(feed.feed.clone(), (feed.clone(), source.clone()));
         Ok(source)
@@ -160,23 +166,40 @@ impl Feeds {
     }
 }
 
-/// Returns the network that a feed may use, after a check of its variable and its host.
-fn network(feed: &Feed, reach: &Reach) -> Result<Network, FeedError> {
+/// Returns the network that a feed may use, after a check of its variables, hosts and table.
+pub(super) fn network(feed: &Feed, reach: &Reach) -> Result<Network, FeedError> {
     match feed.defined_by {
         DefinedBy::Operator => Ok(Network::Unrestricted),
         DefinedBy::Project => {
-            let endpoint = tidemill_feeds::endpoint_of(feed)?;
-            let checked = reach.check(&feed.project_id, uses(feed, &endpoint));
+            let checked = FeedUses::of(feed)?.check(feed, None, reach);
             checked.map_err(|error| FeedError::out_of_reach(feed, format!("{error}; {}", error.hint())))?;
             Ok(Network::Listed(ListedHosts::new(reach.hosts(&feed.project_id))))
         }
     }
 }
 
-/// Returns what a feed uses outside the database to read its source.
-fn uses<'a>(feed: &'a Feed, endpoint: &'a Endpoint) -> impl Iterator<Item = Use<'a>> {
-    let password = feed.password_env.as_deref().map(Use::Environment);
-    password.into_iter().chain([Use::Host { host: &endpoint.host, port: endpoint.port }])
+/// Everything that a feed uses outside our tables.
+struct FeedUses {
+    variables: Vec<String>,
+    endpoints: Vec<Endpoint>,
+    table: Option<TableName>,
+}
+
+impl FeedUses {
+    fn of(feed: &Feed) -> Result<Self, FeedError> {
+        let table = feed.definition().and_then(Result::ok).map(|definition| definition.into.table);
+        let endpoints = tidemill_feeds::endpoints(feed)?;
+        Ok(Self { variables: tidemill_feeds::variables(feed), endpoints, table })
+    }
+
+    /// Checks all of it, and the copies of the watermark, against the lists of the feed's project.
+    fn check(&self, feed: &Feed, copy_url: Option<&str>, reach: &Reach) -> Result<(), ReachError> {
+        let variables = self.variables.iter().map(|name| Use::Environment(name));
+        let hosts = self.endpoints.iter().map(|at| Use::Host { host: &at.host, port: at.port });
+        let table = self.table.as_ref().map(Use::Table);
+        let copy = copy_url.map(Use::Destination);
+        reach.check(&feed.project_id, variables.chain(hosts).chain(table).chain(copy))
+    }
 }
 
 /// Returns the reason for which these lists refuse a stored feed, or the copies of its watermark.
@@ -184,11 +207,10 @@ pub fn refusal_of(record: &FeedRecord, reach: &Reach) -> Option<String> {
     let feed = &record.feed;
     match feed.defined_by {
         DefinedBy::Operator => None,
-        DefinedBy::Project => match tidemill_feeds::endpoint_of(feed) {
+        DefinedBy::Project => match FeedUses::of(feed) {
             Err(error) => Some(error.to_string()),
-            Ok(endpoint) => {
-                let copy = record.copy_url.as_deref().map(Use::Destination);
-                let checked = reach.check(&feed.project_id, uses(feed, &endpoint).chain(copy));
+            Ok(uses) => {
+                let checked = uses.check(feed, record.copy_url.as_deref(), reach);
                 checked.err().map(|error| format!("{error}; {}", error.hint()))
             }
         },
@@ -206,14 +228,20 @@ fn author(change: &FeedChange, before: Option<&FeedRecord>, reach: &Reach) -> Re
     {
         return Ok(DefinedBy::Operator);
     }
-    if feed.defined_by == DefinedBy::Project {
-        let endpoint = tidemill_feeds::endpoint_of(feed)
-            .map_err(|error| Error::refused(RefusalCode::BadValue, error.to_string()))?;
-        let copy = change.copy_url.as_deref().map(Use::Destination);
-        let checked = reach.check(&feed.project_id, uses(feed, &endpoint).chain(copy));
-        checked.map_err(|error| Error::out_of_reach(&error))?;
-    }
+    check_uses(feed, change.copy_url.as_deref(), reach)?;
     Ok(feed.defined_by)
+}
+
+/// Checks everything that a project's feed uses against the lists of its project, and reports every refused use.
+pub(super) fn check_uses(feed: &Feed, copy_url: Option<&str>, reach: &Reach) -> Result<(), Error> {
+    match feed.defined_by {
+        DefinedBy::Operator => Ok(()),
+        DefinedBy::Project => {
+            let uses = FeedUses::of(feed)
+                .map_err(|error| Error::refused(RefusalCode::BadValue, error.to_string()))?;
+            uses.check(feed, copy_url, reach).map_err(|error| Error::out_of_reach(&error))
+        }
+    }
 }
 
 /// Returns the name of a feed's schedule of incremental syncs.
@@ -237,14 +265,18 @@ impl Syncs {
     }
 
     /// Adds or changes a feed with its schedules.
-    pub async fn put_feed(&self, change: FeedChange) -> Result<FeedRecord, Error> {
+    pub async fn put_feed(&self, mut change: FeedChange) -> Result<FeedRecord, Error> {
+        request::check_name("feed", &change.feed.feed)?;
+        request::check_name("project", &change.feed.project_id)?;
+        if let Some(text) = change.definition.take() {
+            change.feed = self.with_definition(change.feed, &text).await?;
+        }
         let feed = &change.feed;
-        request::check_name("feed", &feed.feed)?;
-        request::check_name("project", &feed.project_id)?;
         // An invalid configuration is refused here instead of failing in a worker later. The password is only
         // available to the workers, so a placeholder is used.
-        let password = feed.password_env.as_ref().map(|_| Secret::new("unknown"));
-        tidemill_feeds::open(feed, password, &Network::Unrestricted, self.settings.tuning.clone())
+        let unknown = |_: &str| Some(Secret::new("unknown"));
+        let tuning = self.settings.tuning.clone();
+        tidemill_feeds::open(feed, &unknown, &Network::Unrestricted, tuning, &Budgets::default())
             .map_err(|error| Error::refused(RefusalCode::BadValue, error.to_string()))?;
         change
             .copy_url
@@ -264,6 +296,7 @@ impl Syncs {
                     let project = &stored.feed.project_id;
                     let created = tx.create_project(project, &[SYNC_ENV.to_owned()], now).await?;
                     let changed = tx.put_feed(&stored.feed, stored.copy_url.as_deref(), now).await?;
+                    tx.create_raw_table(&stored.feed.raw_table()).await?;
                     if !created && !changed {
                         tx.skip_audit();
                     }

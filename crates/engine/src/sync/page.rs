@@ -9,14 +9,15 @@ use super::skip_reason::SkipReason;
 use std::sync::Arc;
 use tidemill_core::WorkerId;
 use tidemill_core::feed::{FeedPage, FeedQuery};
+use tidemill_core::feed_definition::{PageAccess, Place};
 use tidemill_core::message::{Message, WorkItem};
-use tidemill_core::page::{self, PageDecision, PassEnd, Progress};
+use tidemill_core::page::{self, ChainDecision, PageDecision, PassEnd, Progress};
 use tidemill_core::partition::PartitionState;
 use tidemill_core::queue::{Receipt, ReceivedMessage};
 use tidemill_core::records::{Partition, Sync};
 use tidemill_core::sync::SyncState;
 use tidemill_feeds::Feed as Source;
-use tidemill_store::{Error, PartitionPosition, RefusalCode, Tx};
+use tidemill_store::{Error, FeedTables, PartitionPosition, RefusalCode, Tx};
 use uuid::Uuid;
 
 /// The worker that executes a page.
@@ -31,6 +32,8 @@ pub(super) struct PageWorker {
 /// State of a partition while its pages are executed one after the other.
 pub(super) struct PageContext {
     pub(super) sync: Sync,
+    /// Tables of the feed. Pages write only the raw one.
+    pub(super) tables: Arc<FeedTables>,
     pub(super) item: WorkItem,
     pub(super) progress: Progress,
     /// Whether the previous page was the last, so that no further page is requested.
@@ -75,6 +78,7 @@ impl Syncs {
         };
         let (worker, now, body) = (worker.clone(), self.now(), received.body.clone());
         let requested_item = item.clone();
+        let tables = Arc::new(raw_tables(&self.feed_record(&item.feed).await?.feed));
         let opened = self
             .engine
             .store()
@@ -101,7 +105,7 @@ impl Syncs {
                     let id = Uuid::new_v4();
                     tx.begin_worker_run(id, sync.run_id, &item.partition_id, &worker.name, &body, now)
                         .await?;
-                    Ok(Ok(PageContext { sync, item, progress, is_over: false }))
+                    Ok(Ok(PageContext { sync, tables, item, progress, is_over: false }))
                 })
             })
             .await?;
@@ -118,6 +122,10 @@ impl Syncs {
         worker: &PageWorker,
     ) -> Result<PageOutcome, FeedAccessError> {
         let item = context.item.clone();
+        if context.sync.definition != source.digest() {
+            let reason = "the definition of the feed changed during the sync; start a new sync";
+            return Ok(self.fail_partition(&context.item, Some(receipt), reason, worker).await?);
+        }
         let query =
             FeedQuery { range: item.range(context.sync.granularity), updated_from: item.updated_from };
         let mut recounts = 0;
@@ -132,6 +140,10 @@ impl Syncs {
             match fetched {
                 FetchOutcome::Store(store, page) => {
                     return Ok(self.store_page(context, store, page, receipt, keep, worker).await?);
+                }
+                FetchOutcome::Ended if !source.reading().recounts => {
+                    let counts = self.engine.store().count_read(context.position()).await?;
+                    return Ok(self.complete_partition(context, (counts, None), receipt, worker).await?);
                 }
                 FetchOutcome::Ended => {
                     let run = &context.sync.ops_run_id;
@@ -165,8 +177,46 @@ impl Syncs {
     }
 }
 
-/// Fetches until the page overlaps the previous one, or it is clear that it does not.
+/// Fetches the next page: one that overlaps the previous one where the feed allows that, else the one that follows.
 async fn fetch(
+    source: &Arc<dyn Source>,
+    query: &FeedQuery,
+    context: &PageContext,
+) -> Result<FetchOutcome, FeedAccessError> {
+    match source.reading().access {
+        PageAccess::Random => fetch_overlapping(source, query, context).await,
+        PageAccess::Aligned(_) | PageAccess::Sequential => fetch_chained(source, query, context).await,
+    }
+}
+
+/// Fetches until a page has records, or the list ends.
+async fn fetch_chained(
+    source: &Arc<dyn Source>,
+    query: &FeedQuery,
+    context: &PageContext,
+) -> Result<FetchOutcome, FeedAccessError> {
+    if context.progress.is_at_end() {
+        return Ok(FetchOutcome::Ended);
+    }
+    let (mut place, repeats_fail) = (context.progress.place(), source.reading().repeats_fail);
+    let mut attempt = 0;
+    loop {
+        let mut fetched = source.page(query, &place, context.item.limit).await?;
+        match page::decide_chained(&context.progress, &place, &fetched, attempt, repeats_fail) {
+            ChainDecision::Store(store) => {
+                page::mark_end(&mut fetched, &store);
+                return Ok(FetchOutcome::Store(store, fetched));
+            }
+            ChainDecision::Next(next) => place = next,
+            ChainDecision::Ended => return Ok(FetchOutcome::Ended),
+            ChainDecision::Fail(error) => return Ok(FetchOutcome::Fail(error)),
+        }
+        attempt += 1;
+    }
+}
+
+/// Fetches until the page overlaps the previous one, or it is clear that it does not.
+async fn fetch_overlapping(
     source: &Arc<dyn Source>,
     query: &FeedQuery,
     context: &PageContext,
@@ -174,7 +224,8 @@ async fn fetch(
     let mut request = page::first_fetch(&context.progress, context.item.limit, source.page_limit());
     let mut attempt = 0;
     loop {
-        let fetched = source.page(query, request.offset, request.limit).await?;
+        let place = Place { offset: request.offset, token: None };
+        let fetched = source.page(query, &place, request.limit).await?;
         match page::decide_page(&context.progress, &request, &fetched, attempt) {
             PageDecision::Store(store) => return Ok(FetchOutcome::Store(store, fetched)),
             PageDecision::StepBack(next) | PageDecision::StepOn(next) => request = next,
@@ -219,10 +270,16 @@ async fn progress_of(tx: &mut Tx<'_>, partition: &Partition) -> Result<Progress,
         shift: partition.shift.into(),
         last_ids,
         page_hash,
+        token: partition.next_token.clone(),
         pass: partition.pass.unsigned_abs(),
         completed: partition.state.completed(),
         failed: partition.state.failed(),
     })
+}
+
+/// Returns the tables of a feed for pages, which write raw records only.
+pub(super) fn raw_tables(feed: &tidemill_core::feed::Feed) -> FeedTables {
+    FeedTables { feed: feed.feed.clone(), raw: feed.raw_table(), target: None }
 }
 
 fn stale() -> Error {

@@ -317,11 +317,17 @@ impl Syncs {
         worker: &PageWorker,
     ) -> Result<PageOutcome, FeedAccessError> {
         let name = context.item.feed.clone();
-        let record = self.feed_record(&name).await?;
+        let mut record = self.feed_record(&name).await?;
         if !self.feeds.is_open(&name) {
             self.share_rates().await;
         }
-        let source = self.open_feed(&record.feed).await?;
+        let mut source = self.open_feed(&record.feed).await?;
+        if source.digest() != context.sync.definition {
+            // The cached record may be older than the sync.
+            self.feeds.forget(&name);
+            record = self.feed_record(&name).await?;
+            source = self.open_feed(&record.feed).await?;
+        }
         let circuit = circuit_of(&record);
         if !matches!(circuit, Circuit::Closed { .. }) {
             self.check_outage_limit(&name).await?;
@@ -338,7 +344,10 @@ impl Syncs {
     }
 
     /// Returns the feed's record. It is read at most once a second per process, because every page needs it.
-    async fn feed_record(&self, name: &str) -> Result<Arc<tidemill_core::records::FeedRecord>, Error> {
+    pub(super) async fn feed_record(
+        &self,
+        name: &str,
+    ) -> Result<Arc<tidemill_core::records::FeedRecord>, Error> {
         self.feeds.recent(name, || self.engine.store().feed(name.to_owned())).await
     }
 

@@ -1,15 +1,16 @@
 //! Planning: turns a claimed run into partitions and their first messages, in one commit.
 
+use super::Syncs;
 use super::circuit::FeedAccessError;
 use super::feeds::sealed_end;
-use super::{Syncs, delta};
+use super::scan::top_of;
 use std::sync::Arc;
 use tidemill_core::event::{Level, NewEvent};
 use tidemill_core::feed::{FieldRange, RunType};
 use tidemill_core::heatmap::Goal;
 use tidemill_core::message::{Message, WorkItem};
 use tidemill_core::queue::{NewMessage, WORK_ITEMS};
-use tidemill_core::records::Sync;
+use tidemill_core::records::{FeedRecord, Sync};
 use tidemill_core::run::Claim;
 use tidemill_core::sync::SyncState;
 use tidemill_core::{Json, RunId, Timestamp};
@@ -82,6 +83,9 @@ impl From<FeedAccessError> for PlanError {
     }
 }
 
+/// Number of recent syncs that are searched for the last completed one.
+const SYNCS_SEARCHED: usize = 20;
+
 /// A range of the partition field that becomes a partition.
 struct Slice {
     range: FieldRange,
@@ -103,25 +107,20 @@ impl Syncs {
             return Err(PlanError::OtherProject(name));
         }
         self.restart_outage(&name).await?;
-        if let Some(planned) = self.resume(claim, holder).await? {
+        if let Some(planned) = self.resume(claim, holder, tidemill_feeds::digest(&feed.feed)).await? {
             return Ok(planned);
         }
         let source = self.open_feed(&feed.feed).await?;
-        let requested =
-            claim.metadata.get("run_type").and_then(Json::as_str).and_then(|word| word.parse().ok());
-        let run_type = match (requested, &feed.watermark) {
-            (Some(RunType::Full), _) | (_, None) => RunType::Full,
-            (_, Some(_)) => RunType::Incremental,
+        let updated_from = match requested_type(claim) {
+            Some(RunType::Full) => None,
+            Some(RunType::Incremental) | None => self.changes_since(&feed, &source).await?,
         };
+        let run_type = if updated_from.is_some() { RunType::Incremental } else { RunType::Full };
         let began = std::time::Instant::now();
         // Taken before the first request: later changes belong to the next sync.
         let sealed = store.now(self.now()).await?;
-        let updated_from = match (run_type, &feed.watermark) {
-            (RunType::Incremental, Some(mark)) => Some(mark.last_updated_at - delta(self.settings.overlap)),
-            _ => None,
-        };
         let goal = self.settings.goal(run_type == RunType::Full, source.granularity());
-        let scanned = self.scan((&name, &claim.run_id), &source, source.range(), updated_from, goal).await?;
+        let scanned = self.divide((&name, &claim.run_id), &source, updated_from, goal, sealed).await?;
         let mut slices: Vec<Slice> = scanned
             .partitions
             .iter()
@@ -135,14 +134,15 @@ impl Syncs {
         let mut calls = scanned.calls;
         // A full sync reads the whole range and so covers all gaps.
         if run_type == RunType::Incremental {
-            calls += self.add_gaps((&name, &claim.run_id), &source, goal, &mut slices).await?;
+            calls += self.add_gaps((&name, &claim.run_id), &source, goal, sealed, &mut slices).await?;
         }
         // A count of zero may be wrong, and sold records are not counted. One partition over the whole range lets the
         // pages and the consolidation find out.
         if slices.is_empty() {
             slices.push(Slice { range: source.range(), predicted: 0, updated_from, gap: None });
         }
-        let page_size = self.settings.page_size.clamp(1, source.page_limit());
+        let page_size = source.reading().page_size.unwrap_or(self.settings.page_size);
+        let page_size = page_size.clamp(1, source.page_limit());
         let sync = Sync {
             feed: name,
             run_type,
@@ -157,9 +157,28 @@ impl Syncs {
             count_calls: i32::try_from(calls).unwrap_or(i32::MAX),
             scan_ms: i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX),
             heatmap: scanned.heatmap(),
+            definition: source.digest(),
             ..new_sync(&claim.run_id, sealed)
         };
         self.begin(sync, slices, holder.clone(), calls).await
+    }
+
+    /// Returns the beginning of the window of an incremental sync; `None` if all records must be read: without a
+    /// watermark, or after a change of the definition.
+    async fn changes_since(
+        &self,
+        feed: &FeedRecord,
+        source: &Arc<dyn Source>,
+    ) -> Result<Option<Timestamp>, Error> {
+        let Some(mark) = &feed.watermark else { return Ok(None) };
+        if let Some(digest) = source.digest() {
+            let recent = self.engine.store().syncs(Some(feed.feed.feed.clone()), SYNCS_SEARCHED).await?;
+            let last = recent.into_iter().find(|sync| sync.state == SyncState::Completed);
+            if last.is_none_or(|last| last.definition != Some(digest)) {
+                return Ok(None);
+            }
+        }
+        Ok(source.changes_since(mark.last_updated_at, self.settings.overlap))
     }
 
     /// Adds partitions for the gaps of a feed. Returns the number of count calls.
@@ -168,11 +187,23 @@ impl Syncs {
         (feed, run): (&str, &RunId),
         source: &Arc<dyn Source>,
         goal: Goal,
+        now: Timestamp,
         slices: &mut Vec<Slice>,
     ) -> Result<u32, PlanError> {
         let mut calls = 0;
         for gap in self.engine.store().gaps(Some(feed.to_owned()), false).await? {
-            let found = self.scan((feed, run), source, gap.range, gap.updated_from, goal).await?;
+            let top = top_of(source.as_ref(), now);
+            let is_counted = source.fixed_ranges(now).is_none() && gap.range.from < top;
+            if !is_counted {
+                let (range, updated_from) = (gap.range, gap.updated_from);
+                slices.push(Slice { range, predicted: 0, updated_from, gap: Some(gap.gap_id) });
+                continue;
+            }
+            let counted = FieldRange { to: gap.range.to.min(top), ..gap.range };
+            let mut found = self.scan((feed, run), source, counted, gap.updated_from, goal).await?;
+            if let Some(last) = found.partitions.last_mut() {
+                last.range.to = gap.range.to;
+            }
             calls += found.calls;
             slices.extend(found.partitions.iter().map(|planned| Slice {
                 range: planned.range,
@@ -239,7 +270,12 @@ impl Syncs {
     }
 
     /// Resumes the failed sync that this run retries, if there is one.
-    async fn resume(&self, claim: &Claim, holder: &Holder) -> Result<Option<PlanOutcome>, PlanError> {
+    async fn resume(
+        &self,
+        claim: &Claim,
+        holder: &Holder,
+        digest: Option<String>,
+    ) -> Result<Option<PlanOutcome>, PlanError> {
         let (run, holder, now) = (claim.run_id.clone(), holder.clone(), self.now());
         let resumed = self
             .engine
@@ -250,7 +286,8 @@ impl Syncs {
                         return Ok(None);
                     };
                     let Some(found) = tx.sync_of_run(&earlier).await? else { return Ok(None) };
-                    if found.state == SyncState::Completed {
+                    // A sync reads with one definition, so after a change of it a new sync begins.
+                    if found.state == SyncState::Completed || found.definition != digest {
                         return Ok(None);
                     }
                     take_run(&mut tx, &run, &holder, now).await?;
@@ -338,8 +375,13 @@ fn new_sync(run: &RunId, now: Timestamp) -> Sync {
         consolidation_total: 0,
         deleted: 0,
         delete_note: None,
+        definition: None,
         updated_at: now,
     }
+}
+
+fn requested_type(claim: &Claim) -> Option<RunType> {
+    claim.metadata.get("run_type").and_then(Json::as_str).and_then(|word| word.parse().ok())
 }
 
 /// Starts the claimed run and removes its lease: from here on, its messages and partitions show its progress.
@@ -399,6 +441,7 @@ fn work_item(
         partition_id: partition.to_owned(),
         min_price: 0,
         max_price: 0,
+        range: None,
         total_records: predicted,
         offset_start: 0,
         offset_end: predicted,
@@ -408,7 +451,11 @@ fn work_item(
         updated_to: sync.updated_to,
         feed: sync.feed.clone(),
     };
-    item.set_range(range, sync.granularity);
+    if sync.definition.is_some() {
+        item.range = Some(range);
+    } else {
+        item.set_prices(range, sync.granularity);
+    }
     item
 }
 

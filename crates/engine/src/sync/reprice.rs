@@ -2,13 +2,12 @@
 
 use super::Syncs;
 use super::consolidate::{ConsolidationContext, WriteCounts};
-use std::sync::Arc;
 use tidemill_core::Timestamp;
 use tidemill_core::batch_size::BatchSize;
+use tidemill_core::feed_definition::target::WriteDisposition;
 use tidemill_core::limits::READ_BYTES_MAX;
 use tidemill_core::pricing::PricingRule;
-use tidemill_store::{BuildVersions, Error, KeyClaim, RefusalCode, RequestKey};
-use uuid::Uuid;
+use tidemill_store::{Error, KeyClaim, RefusalCode, RequestKey};
 
 pub use tidemill_core::pricing::RepriceSummary;
 
@@ -146,19 +145,18 @@ impl Syncs {
             Error::refused(code, error.to_string())
         })?;
         let now = self.now();
+        let rebuilds = source
+            .definition()
+            .is_some_and(|definition| definition.into.write_disposition != WriteDisposition::Append);
+        if from.is_none() && rebuilds {
+            // Rows may have been changed or removed by hand.
+            self.forget_rows(feed).await?;
+        }
         let (version, mut after) = match from {
             Some(cursor) => (cursor.rules_version, cursor.after),
             None => (self.pin_now(feed, now).await?, String::new()),
         };
-        let context = ConsolidationContext {
-            sync: Uuid::nil(),
-            trace: String::new(),
-            feed: feed.to_owned(),
-            built: BuildVersions { mapper_version: source.mapper_version(), rules_version: version },
-            source,
-            rules: Arc::new(self.pinned(version).await?),
-            wait: Arc::default(),
-        };
+        let context = self.context_of(&record.feed, source, version).await?;
         let mut done = RepriceSummary { rules_version: version, ..RepriceSummary::default() };
         let mut batch_size = BatchSize::default();
         loop {
@@ -200,12 +198,12 @@ impl Syncs {
             .write(move |mut tx| {
                 Box::pin(async move {
                     // A repricing with other rules waits for this lock, and then processes these stones again.
-                    tx.lock_feed(&context.feed).await?;
+                    tx.lock_feed(&context.tables.feed).await?;
                     if tx.pin_rules(now).await? != context.built.rules_version {
                         tx.skip_audit();
                         return Ok(RepriceBatch::Outdated);
                     }
-                    let stones = tx.stale_records(&context.feed, &after, context.built, limit).await?;
+                    let stones = tx.stale_records(&context.tables, &after, context.built, limit).await?;
                     if stones.is_empty() {
                         tx.skip_audit();
                     }

@@ -44,6 +44,62 @@ impl ScanResult {
 }
 
 impl Syncs {
+    /// Divides the records that changed since `updated_from`: into the feed's own ranges, or by counts.
+    pub(super) async fn divide(
+        &self,
+        of: (&str, &RunId),
+        source: &Arc<dyn Source>,
+        updated_from: Option<Timestamp>,
+        goal: Goal,
+        now: Timestamp,
+    ) -> Result<ScanResult, FeedAccessError> {
+        if let Some(ranges) = source.fixed_ranges(now) {
+            return self.count_ranges(of, source, ranges, updated_from, goal).await;
+        }
+        let (whole, top) = (source.range(), top_of(source.as_ref(), now));
+        let range = FieldRange { to: top, ..whole };
+        let mut scanned = self.scan(of, source, range, updated_from, goal).await?;
+        if let Some(last) = scanned.partitions.last_mut() {
+            // The last partition also has the records above the counted range.
+            last.range.to = whole.to;
+        }
+        Ok(scanned)
+    }
+
+    /// Counts ranges that are given, if the feed counts at all and the calls are within the goal.
+    async fn count_ranges(
+        &self,
+        (feed, run): (&str, &RunId),
+        source: &Arc<dyn Source>,
+        ranges: Vec<FieldRange>,
+        updated_from: Option<Timestamp>,
+        goal: Goal,
+    ) -> Result<ScanResult, FeedAccessError> {
+        let mut scanned = ScanResult {
+            partitions: Vec::with_capacity(ranges.len()),
+            cells: Vec::new(),
+            calls: 0,
+            total: 0,
+            source_time: None,
+        };
+        let counts = source.reading().counts && ranges.len() <= goal.calls_max as usize;
+        let from = ranges.first().map_or(0, |first| first.from);
+        for range in ranges {
+            let mut predicted = 0;
+            if counts {
+                let query = FeedQuery { range, updated_from };
+                let counted = self.query_feed(feed, run, || source.count(&query)).await?;
+                predicted = counted.count;
+                scanned.total += counted.count;
+                scanned.calls += 1;
+                scanned.source_time = scanned.source_time.or(counted.source_time);
+                scanned.cells.push((FieldRange { from, to: range.to }, scanned.total));
+            }
+            scanned.partitions.push(PlannedPartition { range, predicted });
+        }
+        Ok(scanned)
+    }
+
     /// Counts the records that changed since `updated_from` within `range`, until they can be partitioned, unless
     /// `run` is cancelled.
     pub(super) async fn scan(
@@ -54,7 +110,11 @@ impl Syncs {
         updated_from: Option<Timestamp>,
         goal: Goal,
     ) -> Result<ScanResult, FeedAccessError> {
-        let mut counts = Counts::new(range);
+        // The division works on values from zero on: fields may be negative, and boundaries are multiples from there.
+        let origin = source.range().from;
+        let moved =
+            |range: FieldRange, by: FieldValue| FieldRange { from: range.from + by, to: range.to + by };
+        let mut counts = Counts::new(moved(range, -origin));
         let mut cells = Vec::new();
         let mut source_time = None;
         loop {
@@ -64,7 +124,7 @@ impl Syncs {
             }
             for together in wanted.chunks(self.settings.count_concurrency.max(1)) {
                 let mut tasks = JoinSet::new();
-                for &range in together {
+                for range in together.iter().map(|&range| moved(range, origin)) {
                     let (syncs, feed, run) = (self.clone(), feed.to_owned(), run.clone());
                     let source = source.clone();
                     let query = FeedQuery { range, updated_from };
@@ -75,21 +135,34 @@ impl Syncs {
                 }
                 while let Some(answer) = tasks.join_next().await {
                     let (range, counted) = answer.map_err(|_| FeedAccessError::Stopped)??;
-                    counts.record(range, counted.count);
+                    counts.record(moved(range, -origin), counted.count);
                     cells.push((range, counted.count));
                     source_time = source_time.or(counted.source_time);
                 }
             }
         }
         cells.sort_unstable();
+        let planned = partitions(&counts, &goal).into_iter();
+        let planned = planned.map(|one| PlannedPartition { range: moved(one.range, origin), ..one });
         Ok(ScanResult {
-            partitions: partitions(&counts, &goal),
+            partitions: planned.collect(),
             cells,
             calls: counts.calls(),
             total: counts.total().unwrap_or(0),
             source_time,
         })
     }
+}
+
+/// Returns the end of the range that is counted: the end of the field, or the next day for times without an end.
+pub(super) fn top_of(source: &dyn Source, now: Timestamp) -> FieldValue {
+    const DAY_SECS: FieldValue = 86_400;
+    let (whole, step) = (source.range(), source.granularity().max(1));
+    if whole.to < FieldValue::MAX {
+        return whole.to;
+    }
+    let steps = (now.timestamp().saturating_add(DAY_SECS) - whole.from).max(1) / step + 1;
+    whole.from + steps * step
 }
 
 impl SyncSettings {

@@ -10,6 +10,7 @@ use tidemill_core::Timestamp;
 use tidemill_core::alert::AlertKind;
 use tidemill_core::event::Level;
 use tidemill_core::feed::RunType;
+use tidemill_core::feed_definition::target::WriteDisposition;
 use tidemill_core::records::Sync;
 use tidemill_core::sync::SyncState;
 use tidemill_store::{Error, UnseenCounts};
@@ -38,6 +39,15 @@ impl Syncs {
         if counts.completed < counts.expected {
             return Ok(true);
         }
+        let into = context
+            .source
+            .definition()
+            .map(|definition| (&definition.deletes, definition.into.write_disposition));
+        if into.is_some_and(|(deletes, write)| {
+            write == WriteDisposition::Append || !(deletes.absence || write == WriteDisposition::Replace)
+        }) {
+            return Ok(true);
+        }
         match sync.run_type {
             RunType::Full => self.delete_unseen(sync, context, stop).await,
             RunType::Incremental => self.delete_withdrawn(sync, context, stop).await,
@@ -51,22 +61,22 @@ impl Syncs {
         context: &ConsolidationContext,
         stop: &watch::Receiver<bool>,
     ) -> Result<bool, FeedAccessError> {
-        let (store, id) = (self.engine.store(), sync.run_id);
-        let found = store.count_unseen(sync.feed.clone(), id).await?;
+        let (store, tables, id) = (self.engine.store(), &context.tables, sync.run_id);
+        let found = store.count_unseen(tables, id).await?;
         if found.unseen == 0 {
             return Ok(true);
         }
-        if self.is_too_many(found) {
-            self.refuse_delete(sync, found, "were not seen").await?;
+        if self.is_too_many(context, found) {
+            self.refuse_delete(sync, context, found, "were not seen").await?;
             return Ok(true);
         }
         let mut after = String::new();
         loop {
-            let unseen = store.unseen_after(sync.feed.clone(), id, after.clone(), CHUNK).await?;
+            let unseen = store.unseen_after(tables, id, after.clone(), CHUNK).await?;
             let Some(last) = unseen.last() else { return Ok(true) };
             after.clone_from(last);
             let gone = self.verify(sync, context, unseen, stop).await?;
-            if !self.mark_deleted(sync, gone).await? {
+            if !self.mark_deleted(sync, context, gone).await? {
                 return Ok(false);
             }
         }
@@ -84,20 +94,20 @@ impl Syncs {
         let ids = self.withdrawn(sync, context, since, stop).await?;
         let mut known = Vec::new();
         for chunk in ids.chunks(CHUNK) {
-            known.extend(store.active_diamonds(sync.feed.clone(), chunk.to_vec()).await?);
+            known.extend(store.active_records(&context.tables, chunk.to_vec()).await?);
         }
         if known.is_empty() {
             return Ok(true);
         }
-        let active = store.count_active(sync.feed.clone()).await?;
+        let active = store.count_active(&context.tables).await?;
         let found = UnseenCounts { active, unseen: i64::try_from(known.len()).unwrap_or(i64::MAX) };
-        if self.is_too_many(found) {
-            self.refuse_delete(sync, found, "were withdrawn").await?;
+        if self.is_too_many(context, found) {
+            self.refuse_delete(sync, context, found, "were withdrawn").await?;
             return Ok(true);
         }
         for chunk in known.chunks(CHUNK) {
             let gone = self.verify(sync, context, chunk.to_vec(), stop).await?;
-            if !self.mark_deleted(sync, gone).await? {
+            if !self.mark_deleted(sync, context, gone).await? {
                 return Ok(false);
             }
         }
@@ -163,8 +173,17 @@ impl Syncs {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a share of a count")]
-    fn is_too_many(&self, found: UnseenCounts) -> bool {
-        found.unseen as f64 > found.active as f64 * self.settings.delete_limit
+    fn is_too_many(&self, context: &ConsolidationContext, found: UnseenCounts) -> bool {
+        found.unseen as f64 > found.active as f64 * self.delete_limit(context)
+    }
+
+    /// Returns the largest share of the records that one sync may delete.
+    fn delete_limit(&self, context: &ConsolidationContext) -> f64 {
+        match context.source.definition() {
+            Some(definition) if definition.into.write_disposition == WriteDisposition::Replace => 1.0,
+            Some(definition) => f64::from(definition.deletes.threshold_permille) / 1_000.0,
+            None => self.settings.delete_limit,
+        }
     }
 
     /// Returns the records that the feed really no longer offers.
@@ -175,6 +194,10 @@ impl Syncs {
         unseen: Vec<String>,
         stop: &watch::Receiver<bool>,
     ) -> Result<Vec<String>, FeedAccessError> {
+        let definition = context.source.definition();
+        if definition.is_some_and(|one| one.into.write_disposition == WriteDisposition::Replace) {
+            return Ok(unseen);
+        }
         let there = match context.source.lookup(&unseen) {
             Some(answer) => {
                 let answer = context.wait.during(answer);
@@ -194,11 +217,16 @@ impl Syncs {
     }
 
     /// Marks records as deleted. Returns false if the sync is no longer being consolidated.
-    async fn mark_deleted(&self, sync: &Sync, gone: Vec<String>) -> Result<bool, Error> {
+    async fn mark_deleted(
+        &self,
+        sync: &Sync,
+        context: &ConsolidationContext,
+        gone: Vec<String>,
+    ) -> Result<bool, Error> {
         if gone.is_empty() {
             return Ok(true);
         }
-        let (feed, id, now) = (sync.feed.clone(), sync.run_id, self.now());
+        let (tables, id, now) = (context.tables.clone(), sync.run_id, self.now());
         self.engine
             .store()
             .write(move |mut tx| {
@@ -207,7 +235,7 @@ impl Syncs {
                     if locked.is_none_or(|sync| sync.state != SyncState::Consolidating) {
                         return Ok(false);
                     }
-                    let deleted = tx.delete_diamonds(&feed, gone, now).await?;
+                    let deleted = tx.delete_records(&tables, gone, now).await?;
                     tx.add_deleted(id, i64::try_from(deleted).unwrap_or(i64::MAX), now).await
                 })
             })
@@ -215,12 +243,18 @@ impl Syncs {
     }
 
     /// Deletes nothing and raises an alert, because so many vanished records indicate an error of the feed.
-    async fn refuse_delete(&self, sync: &Sync, found: UnseenCounts, what: &str) -> Result<(), Error> {
+    async fn refuse_delete(
+        &self,
+        sync: &Sync,
+        context: &ConsolidationContext,
+        found: UnseenCounts,
+        what: &str,
+    ) -> Result<(), Error> {
         let note = format!(
             "{} of {} records {what}, more than the limit of {} %: no record was deleted",
             found.unseen,
             found.active,
-            self.settings.delete_limit * 100.0
+            self.delete_limit(context) * 100.0
         );
         let (sync, now) = (sync.clone(), self.now());
         self.engine

@@ -64,6 +64,7 @@ impl Engine {
         };
         let facts = SyncFacts {
             feed: name.to_owned(),
+            field: feed.feed.partition_field(),
             sync,
             partitions,
             outage,

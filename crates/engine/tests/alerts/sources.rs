@@ -8,6 +8,7 @@ use tidemill_core::queue::{DeadReason, NewMessage, Replay, WORK_ITEMS};
 use tidemill_core::reach::DefinedBy;
 use tidemill_core::run::{ChangeOutcome, FailRun, FinalStatus};
 use tidemill_core::schedule::{MissedPolicy, OverlapPolicy};
+use tidemill_core::time::from_micros;
 use tidemill_core::{RunId, WorkerId};
 use tidemill_engine::alerts::BodyFormat;
 use tidemill_engine::clock::{Clock, host_now};
@@ -173,9 +174,25 @@ pub(crate) async fn old_watermark_alert_lasts_while_it_is_old(kind: Kind) {
         defined_by: DefinedBy::Operator,
         created_at: at(0),
     };
-    let change =
-        FeedChange { feed, copy_url: None, schedule: None, full_schedule: None, time_zone: "UTC".to_owned() };
+    let numbered = Feed { feed: "numbered".to_owned(), kind: "rest".to_owned(), ..feed.clone() };
+    let change = FeedChange {
+        feed,
+        definition: None,
+        copy_url: None,
+        schedule: None,
+        full_schedule: None,
+        time_zone: "UTC".to_owned(),
+    };
+    // The watermark of this feed is a number, which has no age.
+    let definition = "version: 1\nfeed: numbered\nclient: {base_url: 'http://127.0.0.1:9'}\n\
+        resource: {path: /orders, primary_key: id, data_selector: items}\npaginator: {type: single_page}\n\
+        incremental: {cursor_path: seq, start_param: since, kind: number}\n\
+        into: {table: public.orders, columns: {id: {path: id, type: text, nullable: false}}}\n";
+    let numbered = FeedChange { feed: numbered, definition: Some(definition.to_owned()), ..change.clone() };
+    syncs.put_feed(numbered).await.expect("the feed is added");
     syncs.put_feed(change).await.expect("the feed is added");
+    let seven = Watermark { last_updated_at: from_micros(7), last_run_id: None, last_run_completed_at: None };
+    syncs.set_watermark("numbered", Some(seven), "test", None).await.expect("it is set");
     let mark =
         |secs| Some(Watermark { last_updated_at: at(secs), last_run_id: None, last_run_completed_at: None });
     syncs.set_watermark("nivoda", mark(0), "test", None).await.expect("it is set");

@@ -32,6 +32,7 @@ fn change(name: &str, kind: &str, endpoint: &str, schedule: Option<&str>, zone: 
     };
     FeedChange {
         feed,
+        definition: None,
         copy_url: None,
         schedule: schedule.map(str::to_owned),
         full_schedule: None,

@@ -66,9 +66,9 @@ pub(crate) async fn open_records_are_read_up_to_a_byte_limit(kind: Kind) {
     for (bytes_max, most) in
         [(usize::MAX, 40), (READ_BYTES_MAX, READ_BYTES_MAX / RECORD), (1_000_000, 4), (1, 1)]
     {
-        let records = ids.clone();
+        let (records, tables) = (ids.clone(), fixture.tables());
         let read = fixture.base.store.write(move |mut tx| {
-            Box::pin(async move { tx.open_records(FEED, records, built, bytes_max).await })
+            Box::pin(async move { tx.open_records(&tables, records, built, bytes_max).await })
         });
         let open = read.await.expect("the records are read");
         assert!((1..=most).contains(&open.read.len()), "{} records for {bytes_max}", open.read.len());

@@ -151,7 +151,7 @@ async fn allow(fixture: &SyncFixture, table: &str) {
 /// In the raw table or in the canonical one: it is found within its page or batch, rejected alone, and stored once the
 /// constraint is gone.
 pub(crate) async fn record_refused_by_the_database_is_rejected(kind: Kind) {
-    for (table, stage) in [("raw_diamonds_nivoda", Stage::Store), ("diamonds", Stage::Upsert)] {
+    for (table, stage) in [("raw_diamonds_nivoda_natural", Stage::Store), ("diamonds", Stage::Upsert)] {
         let fixture = open(kind, 900).await;
         let record = fixture.expected().keys().nth(333).cloned().expect("there are so many");
         refuse(&fixture, table, &record).await;

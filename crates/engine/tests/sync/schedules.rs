@@ -33,6 +33,7 @@ pub(crate) async fn full_schedule_detects_removed_records(kind: Kind) {
     let feed = fixture.base.store.feed(FEED.to_owned()).await.expect("the feed is read").feed;
     let change = FeedChange {
         feed,
+        definition: None,
         copy_url: None,
         schedule: Some("0 3 * * *".to_owned()),
         full_schedule: Some("0 3 * * *".to_owned()),

@@ -84,8 +84,14 @@ pub(crate) async fn feed_without_sold_list_is_synced(kind: Kind) {
     let fixture = open(kind, 300).await;
     let mut feed = fixture.base.store.feed(FEED.to_owned()).await.expect("the feed is read").feed;
     feed.settings = serde_json::json!({"withdrawn": ["NO_SUCH_WORD"]});
-    let change =
-        FeedChange { feed, copy_url: None, schedule: None, full_schedule: None, time_zone: "UTC".to_owned() };
+    let change = FeedChange {
+        feed,
+        definition: None,
+        copy_url: None,
+        schedule: None,
+        full_schedule: None,
+        time_zone: "UTC".to_owned(),
+    };
     fixture.syncs.put_feed(change).await.expect("the feed is changed");
     let roles = fixture.roles();
     fixture.sync(false).await;
@@ -127,7 +133,7 @@ pub(crate) async fn missed_record_that_still_exists_stays_active(kind: Kind) {
         fixture.base.plain.execute(&text).await.expect("the ledger forgets");
     }
     let unseen =
-        fixture.base.store.count_unseen(sync.feed.clone(), sync.run_id).await.expect("they are counted");
+        fixture.base.store.count_unseen(&fixture.tables(), sync.run_id).await.expect("they are counted");
     assert_eq!(unseen.unseen, 50);
     fixture.supplier.handle.behave(|behaviour| behaviour.short_percent = 100);
     let requests = fixture.supplier.handle.stats().requests;
@@ -204,8 +210,14 @@ pub(crate) async fn feed_without_lookup_deletes_after_two_full_syncs(kind: Kind)
         defined_by: DefinedBy::Operator,
         created_at: host_now(),
     };
-    let change =
-        FeedChange { feed, copy_url: None, schedule: None, full_schedule: None, time_zone: "UTC".to_owned() };
+    let change = FeedChange {
+        feed,
+        definition: None,
+        copy_url: None,
+        schedule: None,
+        full_schedule: None,
+        time_zone: "UTC".to_owned(),
+    };
     fixture.syncs.put_feed(change).await.expect("the feed is added");
     let roles = fixture.roles();
     let full = || async {

@@ -5,6 +5,7 @@ use crate::rate_limiter::RateLimiter;
 use crate::{FeedError, Network, Tuning};
 use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Method, StatusCode, Url};
+use std::sync::Arc;
 use std::time::Duration;
 use tidemill_core::Timestamp;
 use tidemill_core::limits::RETRY_AFTER_SECS_MAX;
@@ -22,7 +23,7 @@ pub(crate) struct Client {
     /// Host and path, for messages.
     pub(crate) at: String,
     pub(crate) tuning: Tuning,
-    pub(crate) rate_limiter: RateLimiter,
+    pub(crate) rate_limiter: Arc<RateLimiter>,
     quotation: Quotation,
 }
 
@@ -148,7 +149,7 @@ impl Client {
             url,
             at,
             tuning,
-            rate_limiter: RateLimiter::new(per_second),
+            rate_limiter: Arc::new(RateLimiter::new(per_second)),
             quotation: Quotation::Graphql,
         })
     }

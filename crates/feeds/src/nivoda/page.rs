@@ -49,7 +49,7 @@ pub(super) fn read(body: &[u8], limit: usize, item_bytes_max: usize) -> Result<F
         return Err(RequestError::new(ErrorKind::Malformed, "answered a page without a list of items"));
     };
     items.truncate(limit);
-    let mut page = FeedPage { items: Vec::with_capacity(items.len()), rejected: Vec::new(), is_last: false };
+    let mut page = FeedPage { items: Vec::with_capacity(items.len()), ..FeedPage::default() };
     for (position, item) in items.iter().enumerate() {
         match record(item.get(), position, item_bytes_max) {
             Ok(item) => page.items.push(item),

@@ -2,9 +2,10 @@
 
 use super::ANSWER_DEPTH_MAX;
 use super::expression::{Expression, ExpressionError};
+use tidemill_core::feed_definition::paging::DeleteFlag;
 use tidemill_core::feed_definition::value::ParseError;
 use tidemill_core::feed_definition::{
-    Column, ColumnError, ColumnSource, ColumnValue, JsonValue, infer_columns,
+    Column, ColumnError, ColumnSource, ColumnValue, FeedDefinition, JsonValue, infer_columns,
 };
 
 /// The columns of one record. Columns with an error have no value.
@@ -16,12 +17,15 @@ pub struct MappedRow {
     pub errors: Vec<ColumnError>,
     /// Top-level keys that no column uses. New keys of the source are among them.
     pub unused_keys: Vec<String>,
+    /// Whether the record says that it is deleted.
+    pub is_deleted: bool,
 }
 
 /// Maps records to the columns of a definition. Without columns, each top-level key becomes one.
 #[derive(Debug)]
 pub struct Mapper {
     columns: Vec<MappedColumn>,
+    flag: Option<DeleteFlag>,
 }
 
 #[derive(Debug)]
@@ -33,8 +37,8 @@ struct MappedColumn {
 }
 
 impl Mapper {
-    /// Compiles the expressions of the columns. The result of an expression has at most `bytes_max` bytes.
-    pub fn new(columns: &[Column], bytes_max: usize) -> Result<Self, ExpressionError> {
+    /// Compiles the expressions of a definition. The result of an expression has at most `bytes_max` bytes.
+    pub fn new(definition: &FeedDefinition, bytes_max: usize) -> Result<Self, ExpressionError> {
         let compile = |column: &Column| {
             let expression = match &column.source {
                 ColumnSource::Cel(text) => Some(Expression::compile(text)?.with_bytes_max(bytes_max)),
@@ -47,16 +51,19 @@ impl Mapper {
             };
             Ok(MappedColumn { column: column.clone(), expression, constant })
         };
-        Ok(Self { columns: columns.iter().map(compile).collect::<Result<_, _>>()? })
+        let columns = definition.into.columns.iter().map(compile).collect::<Result<_, _>>()?;
+        Ok(Self { columns, flag: definition.deletes.flag.clone() })
     }
 
     /// Maps a record to the values of the columns.
     pub fn map(&self, payload: &str) -> Result<MappedRow, ParseError> {
         let record = JsonValue::parse(payload.as_bytes(), ANSWER_DEPTH_MAX)?;
+        let is_deleted = self.flag.as_ref().is_some_and(|flag| super::page::is_flagged(&record, flag));
         if self.columns.is_empty() {
-            return Ok(map_inferred(&record));
+            return Ok(MappedRow { is_deleted, ..map_inferred(&record) });
         }
         let mut row = MappedRow {
+            is_deleted,
             values: Vec::with_capacity(self.columns.len()),
             errors: Vec::new(),
             unused_keys: Vec::new(),
@@ -106,7 +113,8 @@ impl MappedColumn {
 
 /// Maps each top-level key to a column of its own type.
 fn map_inferred(record: &JsonValue) -> MappedRow {
-    let mut row = MappedRow { values: Vec::new(), errors: Vec::new(), unused_keys: Vec::new() };
+    let mut row =
+        MappedRow { values: Vec::new(), errors: Vec::new(), unused_keys: Vec::new(), is_deleted: false };
     for column in infer_columns([record]) {
         let value = match &column.source {
             ColumnSource::Path(path) => column.value_of(path.select(record)),
@@ -123,8 +131,6 @@ fn map_inferred(record: &JsonValue) -> MappedRow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidemill_core::feed_definition::FeedDefinition;
-
     fn definition(columns: &str) -> FeedDefinition {
         let text = format!(
             "version: 1\nfeed: f\nclient: {{base_url: https://x.test}}\nresource: {{path: /x, primary_key: id}}\n\
@@ -135,7 +141,7 @@ mod tests {
 
     fn map(columns: &str, payload: &str) -> MappedRow {
         let definition = definition(columns);
-        Mapper::new(&definition.into.columns, 1_000).unwrap().map(payload).unwrap()
+        Mapper::new(&definition, 1_000).unwrap().map(payload).unwrap()
     }
 
     #[test]
@@ -164,15 +170,17 @@ mod tests {
             r#"{"id":"a","n":"many","ok":"fine"}"#,
         );
         let errors: Vec<_> = row.errors.iter().map(ToString::to_string).collect();
-        assert_eq!(errors[0], "the column `n` `many` is not an integer");
+        assert_eq!(errors[0], "the column `n`: `many` is not an integer");
         assert_eq!(errors[1], "the column `must` is missing");
-        assert!(errors[2].starts_with("the column `x` "), "{errors:?}");
+        assert!(errors[2].starts_with("the column `x`: "), "{errors:?}");
         assert_eq!(row.values.len(), 2);
     }
 
     #[test]
     fn columns_are_inferred_without_a_list() {
-        let row = Mapper::new(&[], 1_000)
+        let mut definition = definition("");
+        definition.into.columns.clear();
+        let row = Mapper::new(&definition, 1_000)
             .unwrap()
             .map(r#"{"id":1,"createdAt":"2026-01-01","tags":["a"]}"#)
             .unwrap();

@@ -1,8 +1,8 @@
 //! Reads the records of a page.
 
-use std::collections::HashSet;
 use tidemill_core::Timestamp;
 use tidemill_core::digest::sha256;
+use tidemill_core::feed_definition::paging::DeleteFlag;
 use tidemill_core::feed_definition::{CursorValue, FeedDefinition, JsonPath, JsonValue, Place};
 use tidemill_core::limits::{KEY_BYTES_MAX, MESSAGE_BYTES_MAX};
 
@@ -61,16 +61,9 @@ pub(super) fn read(
     bytes_max: usize,
 ) -> (Vec<RestItem>, Vec<RestRejection>) {
     let (mut items, mut rejected) = (Vec::with_capacity(records.len()), Vec::new());
-    let mut seen: HashSet<String> = HashSet::with_capacity(records.len());
     for (place, record) in records.iter().enumerate() {
         let payload = record.to_json();
-        let found = check(record, &payload, definition, bytes_max).and_then(|record_id| {
-            if seen.insert(record_id.clone()) {
-                return Ok(record_id);
-            }
-            let reason = "another record on this page has the same id".to_owned();
-            Err((Some(record_id), reason))
-        });
+        let found = check(record, &payload, definition, bytes_max);
         match found {
             Ok(record_id) => items.push(RestItem {
                 record_id,
@@ -140,7 +133,11 @@ pub(super) fn record_id(record: &JsonValue, keys: &[JsonPath]) -> Result<String,
 
 /// Returns whether the flag of the definition marks a record as deleted.
 pub(super) fn is_deleted(record: &JsonValue, definition: &FeedDefinition) -> bool {
-    let Some(flag) = &definition.deletes.flag else { return false };
+    definition.deletes.flag.as_ref().is_some_and(|flag| is_flagged(record, flag))
+}
+
+/// Returns whether a flag marks a record as deleted.
+pub(super) fn is_flagged(record: &JsonValue, flag: &DeleteFlag) -> bool {
     match (flag.path.select(record), &flag.equals) {
         (None | Some(JsonValue::Null), _) => false,
         (Some(JsonValue::Bool(value)), Some(expected)) => value.to_string() == *expected,
@@ -188,7 +185,8 @@ mod tests {
         );
         let (items, rejected) = page(&definition("id", "{}"), &text);
         let ids: Vec<_> = items.iter().map(|item| item.record_id.as_str()).collect();
-        assert_eq!(ids, ["a", "e"]);
+        // The same id twice is for the reader of the pages: the last version counts.
+        assert_eq!(ids, ["a", "a", "e"]);
         let reasons: Vec<_> = rejected.iter().map(|bad| (bad.place, bad.reason.as_str())).collect();
         assert_eq!(
             reasons,
@@ -196,7 +194,6 @@ mod tests {
                 (1, "`id` is missing"),
                 (2, "`id` is missing"),
                 (3, "`id` is missing"),
-                (4, "another record on this page has the same id"),
                 (5, "the record is a number, not an object"),
                 (6, "the id is longer than 1024 bytes"),
                 (7, "the record contains a NUL character, which databases cannot store"),
@@ -205,7 +202,7 @@ mod tests {
                 (10, "`id` is not a text or a number"),
             ]
         );
-        assert_eq!(rejected[6].record_id.as_deref(), Some("b"));
+        assert_eq!(rejected[5].record_id.as_deref(), Some("b"));
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Resolution of `auto`: one request reveals the paginator and the list of records. `feed try` uses it too.
 
-use super::{ParsedAnswer, RestError, RestSource, open_client, read_answer, request};
+use super::{ANSWER_DEPTH_MAX, ParsedAnswer, RestError, RestSource, open_client, read_answer, request};
 use crate::http::client::{ErrorKind, HttpRequest, Reply, RequestError};
 use crate::{FeedError, Network, Tuning};
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use tidemill_core::feed_definition::recognise::find_records;
-use tidemill_core::feed_definition::{JsonPath, JsonValue, Paginator, Recognition, recognise};
+use tidemill_core::feed_definition::{
+    FeedDefinition, JsonPath, JsonValue, Paginator, Place, Recognition, RecordQuery, infer_columns, recognise,
+};
 use tidemill_core::limits::READ_BYTES_MAX;
 use url::Url;
 
@@ -54,6 +56,37 @@ impl RestSource {
         let word = paginator.word();
         tracing::info!(feed.at = %self.client.at, paginator = word, %data_selector, "recognised the source");
         Ok(Resolved { paginator, data_selector })
+    }
+}
+
+impl RestSource {
+    /// Returns the definition with everything decided that it leaves open: the paginator, the list of records, and the
+    /// columns, which are inferred from the first page.
+    pub async fn pinned(&self) -> Result<FeedDefinition, RestError> {
+        let resolved = self.resolved().await?;
+        let mut definition = self.definition.clone();
+        definition.paginator = resolved.paginator.clone();
+        definition.resource.data_selector = Some(resolved.data_selector.clone());
+        if definition.into.columns.is_empty() {
+            let limit = self.page_limit();
+            let page = self.page(&RecordQuery::default(), &Place::default(), limit).await?;
+            let records =
+                page.items.iter().map(|item| JsonValue::parse(item.payload.as_bytes(), ANSWER_DEPTH_MAX));
+            let records: Vec<JsonValue> = records.filter_map(Result::ok).collect();
+            if records.is_empty() {
+                let reason =
+                    "answered no records, so columns cannot be inferred; write `columns` in the definition";
+                let error = RequestError::new(ErrorKind::Malformed, reason);
+                return Err(error.into_feed_error(&self.client.at).into());
+            }
+            definition.into.columns = infer_columns(&records);
+            // Later records may lack what the first ones have.
+            let keys = definition.into.primary_key.clone();
+            for column in &mut definition.into.columns {
+                column.nullable = !keys.contains(&column.name);
+            }
+        }
+        Ok(definition)
     }
 }
 

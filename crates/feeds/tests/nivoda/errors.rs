@@ -1,10 +1,10 @@
 //! Misbehaving servers, and how the feed classifies and retries their errors.
 
-use crate::fixture::{Server, Step, all, checked, quick, record};
+use crate::fixture::{Server, Step, all, at, checked, open, quick, record};
 use serde_json::json;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tidemill_feeds::{ErrorClass, FeedError, Network, Secret, Tuning, open};
+use tidemill_feeds::{ErrorClass, FeedError, Network, Secret, Tuning};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::Instant;
 
@@ -78,7 +78,7 @@ async fn single_malformed_body_is_retried() {
         server.then([step.clone()]);
         assert_eq!(feed.count(&all()).await.unwrap().count, 4_711, "{step:?}");
         server.then([step.clone()]);
-        assert_eq!(feed.page(&all(), 0, 30).await.unwrap().items.len(), 1, "{step:?}");
+        assert_eq!(feed.page(&all(), &at(0), 30).await.unwrap().items.len(), 1, "{step:?}");
         server.then([step.clone()]);
         let found = feed.lookup(&["S-1".to_owned()]).unwrap().await.unwrap();
         assert_eq!(found, ["S-1"], "{step:?}");
@@ -237,9 +237,9 @@ async fn invalid_query_is_not_sent() {
     assert_eq!(error.class(), ErrorClass::Permanent);
     assert!(error.to_string().contains("does not consist of whole dollars"), "{error}");
     for limit in [0, 51] {
-        assert_eq!(feed.page(&all(), 0, limit).await.unwrap_err().class(), ErrorClass::Permanent);
+        assert_eq!(feed.page(&all(), &at(0), limit).await.unwrap_err().class(), ErrorClass::Permanent);
     }
-    assert_eq!(feed.page(&all(), u64::MAX, 50).await.unwrap_err().class(), ErrorClass::Permanent);
+    assert_eq!(feed.page(&all(), &at(u64::MAX), 50).await.unwrap_err().class(), ErrorClass::Permanent);
     assert_eq!(server.requests.lock().unwrap().len(), 0);
 }
 

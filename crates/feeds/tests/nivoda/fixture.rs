@@ -12,8 +12,34 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidemill_core::diamond::ALL_PRICES;
 use tidemill_core::feed::FeedQuery;
-use tidemill_feeds::{Feed, FeedError, Network, Secret, Tuning, open};
+use tidemill_core::feed_definition::Place;
+use tidemill_feeds::{Budgets, Feed, FeedError, Mapped, Network, Secret, Tuning};
 use tokio::sync::Semaphore;
+
+/// Opens a feed with a password.
+#[expect(clippy::needless_pass_by_value, reason = "the tests make the password in the call")]
+pub(crate) fn open(
+    feed: &tidemill_core::feed::Feed,
+    password: Option<Secret>,
+    network: &Network,
+    tuning: Tuning,
+) -> Result<Arc<dyn Feed>, FeedError> {
+    let feed = tidemill_core::feed::Feed { password_env: Some("PASSWORD".to_owned()), ..feed.clone() };
+    tidemill_feeds::open(&feed, &|_| password.clone(), network, tuning, &Budgets::default())
+}
+
+/// Returns a place without a token.
+pub(crate) fn at(offset: u64) -> Place {
+    Place { offset, token: None }
+}
+
+/// Maps a record to a diamond.
+pub(crate) fn diamond(feed: &dyn Feed, payload: &str) -> tidemill_core::diamond::Diamond {
+    match feed.map(payload).unwrap() {
+        Mapped::Diamond(diamond) => *diamond,
+        other @ (Mapped::Row(_) | Mapped::Deleted(_)) => panic!("{other:?}"),
+    }
+}
 
 /// A scripted response that replaces the normal answer to one request.
 #[derive(Debug, Clone)]

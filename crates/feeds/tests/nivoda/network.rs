@@ -1,11 +1,11 @@
 //! Listed hosts: the addresses behind a name are checked before a connection.
 
-use crate::fixture::{Server, Step, all, quick, record};
+use crate::fixture::{Server, Step, all, open, quick, record};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tidemill_core::reach::{HostRule, HostRules};
-use tidemill_feeds::{ErrorClass, Feed, FeedError, ListedHosts, Network, Secret, endpoint_of, open};
+use tidemill_feeds::{ErrorClass, Feed, FeedError, ListedHosts, Network, Secret, endpoints};
 
 fn rules(entries: &[&str]) -> HostRules {
     entries.iter().map(|entry| entry.parse::<HostRule>().unwrap()).collect()
@@ -98,8 +98,8 @@ fn endpoint_is_read_like_a_url() {
         ("http://[::1]:8700/", "::1", 8700),
         ("http://ⓛocalhost/", "localhost", 80),
     ] {
-        let found = endpoint_of(&record(endpoint)).unwrap();
+        let found = endpoints(&record(endpoint)).unwrap().remove(0);
         assert_eq!((found.host.as_str(), found.port), (host, port), "{endpoint}");
     }
-    assert!(endpoint_of(&record("/var/lib/stones")).is_err());
+    assert!(endpoints(&record("/var/lib/stones")).is_err());
 }

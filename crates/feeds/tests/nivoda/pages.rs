@@ -1,10 +1,10 @@
 //! Counts, pages and lookups: the requests that are sent and the answers that are read.
 
-use crate::fixture::{Server, Step, all, quick, record};
+use crate::fixture::{Server, Step, all, at, open, quick, record};
 use serde_json::json;
 use std::sync::atomic::Ordering;
 use tidemill_core::feed::{FeedQuery, FieldRange};
-use tidemill_feeds::{Network, Secret, Tuning, open};
+use tidemill_feeds::{Network, Secret, Tuning};
 
 #[tokio::test]
 async fn count_returns_the_sources_time() {
@@ -25,7 +25,7 @@ async fn count_and_page_use_the_same_filters() {
     let updated_from = Some("2026-02-03T04:05:06Z".parse().unwrap());
     let query = FeedQuery { range: FieldRange { from: 50_000, to: 90_000 }, updated_from };
     feed.count(&query).await.unwrap();
-    feed.page(&query, 29, 31).await.unwrap();
+    feed.page(&query, &at(29), 31).await.unwrap();
     let (count, page) =
         (&server.requests_of("Count")[0]["variables"], &server.requests_of("Page")[0]["variables"]);
     assert_eq!(count["query"], page["query"]);
@@ -38,9 +38,9 @@ async fn count_and_page_use_the_same_filters() {
 async fn graphql_document_is_constant() {
     let server = Server::start().await;
     let feed = server.feed(quick());
-    feed.page(&all(), 0, 50).await.unwrap();
+    feed.page(&all(), &at(0), 50).await.unwrap();
     server.token.fetch_add(1, Ordering::SeqCst);
-    feed.page(&all(), 50, 10).await.unwrap();
+    feed.page(&all(), &at(50), 10).await.unwrap();
     let pages = server.requests_of("Page");
     // The second request is the one whose token was refused.
     assert_eq!(pages.len(), 3);
@@ -64,7 +64,7 @@ async fn page_keeps_the_order_and_separates_bad_records() {
         { "id": "O-2", "price": 5, "diamond": { "id": "S-2" } },
     ]);
     let feed = server.feed(Tuning { item_bytes_max: 1_000, ..quick() });
-    let page = feed.page(&all(), 0, 50).await.unwrap();
+    let page = feed.page(&all(), &at(0), 50).await.unwrap();
     let names: Vec<_> = page.items.iter().map(|item| item.record_id.as_str()).collect();
     assert_eq!(names, ["S-2", "S-3", "S-2"]);
     let bad: Vec<_> = page.rejected.iter().map(|bad| bad.record_id.as_deref()).collect();
@@ -77,7 +77,7 @@ async fn records_without_ids_are_bad_and_make_no_lookup_miss() {
     let server = Server::start().await;
     let feed = server.feed(quick());
     *server.items.lock().unwrap() = json!([{ "id": "O-1" }, { "id": "O-2" }]);
-    let page = feed.page(&all(), 0, 50).await.unwrap();
+    let page = feed.page(&all(), &at(0), 50).await.unwrap();
     assert_eq!((page.items.len(), page.rejected.len()), (0, 2));
     assert_ne!(page.rejected[0].name(), page.rejected[1].name());
     let ids = ["S-1".to_owned(), "S-2".to_owned()];
@@ -92,7 +92,7 @@ async fn oversized_page_is_requested_in_smaller_parts() {
     // Forty records of 240 KB exceed eight megabytes.
     *server.large.lock().unwrap() = Some((40, 240_000));
     let feed = server.feed(quick());
-    let page = feed.page(&all(), 0, 50).await.unwrap();
+    let page = feed.page(&all(), &at(0), 50).await.unwrap();
     let bytes: usize = page.items.iter().map(|item| item.payload.len()).sum();
     assert!(page.rejected.is_empty() && !page.items.is_empty(), "{:?}", page.rejected.len());
     assert!(bytes <= tidemill_core::limits::READ_BYTES_MAX, "{bytes}");
@@ -105,7 +105,7 @@ async fn oversized_page_is_requested_in_smaller_parts() {
 async fn surplus_records_are_dropped() {
     let server = Server::start().await;
     *server.items.lock().unwrap() = json!([{ "diamond": { "id": "1" } }, { "diamond": { "id": "2" } }]);
-    let page = server.feed(quick()).page(&all(), 0, 1).await.unwrap();
+    let page = server.feed(quick()).page(&all(), &at(0), 1).await.unwrap();
     assert_eq!((page.items.len(), page.items[0].record_id.as_str()), (1, "1"));
 }
 

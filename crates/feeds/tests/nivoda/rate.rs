@@ -1,9 +1,9 @@
 //! The rate limit, measured at the server.
 
-use crate::fixture::{Server, all, quick, record};
+use crate::fixture::{Server, all, open, quick, record};
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_feeds::{Network, Secret, open};
+use tidemill_feeds::{Network, Secret};
 use tokio::time::Instant;
 
 #[tokio::test]

@@ -1,12 +1,12 @@
 //! Tests against the simulated supplier, an independent implementation of the same API that knows the expected data.
 
-use crate::fixture::{all, quick, record};
+use crate::fixture::{all, at, diamond, open, quick, record};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidemill_core::diamond::PRICE_CEILING;
 use tidemill_core::digest::sha256_hex;
 use tidemill_core::feed::{FeedQuery, FieldRange, Item};
-use tidemill_feeds::{ErrorClass, Feed, FeedError, Network, Secret, open};
+use tidemill_feeds::{ErrorClass, Feed, FeedError, Network, Secret};
 use tidemill_supplier::{Account, Change, ChangeKind, Config, FailWith, RunningSupplier, Supplier, Truth};
 
 /// Starts a supplier and opens the feed that queries it.
@@ -23,7 +23,7 @@ async fn read_all(feed: &dyn Feed, query: &FeedQuery) -> Result<(Vec<Item>, usiz
     let (mut items, mut bad) = (Vec::new(), 0);
     loop {
         let offset = (items.len() + bad) as u64;
-        let page = feed.page(query, offset, 50).await?;
+        let page = feed.page(query, &at(offset), 50).await?;
         if page.items.is_empty() && page.rejected.is_empty() {
             return Ok((items, bad));
         }
@@ -55,7 +55,7 @@ async fn every_stone_is_counted_paged_and_mapped() {
     let stats = supplier.handle.stats();
     assert_eq!((stats.logins, stats.pages, stats.compiled), (1, 26, 3), "{stats:?}");
     for item in &items {
-        let stone = feed.map(&item.payload).unwrap();
+        let stone = diamond(&*feed, &item.payload);
         let known = &truth[&stone.stone_id];
         assert_eq!(stone.stone_id, item.record_id);
         assert_eq!(stone.offer_id, item.offer_id);
@@ -77,7 +77,7 @@ async fn price_ranges_partition_the_stones() {
         counted += feed.count(&query).await.unwrap().count;
         let (items, _) = read_all(&*feed, &query).await.unwrap();
         for item in &items {
-            assert!(range.contains(feed.map(&item.payload).unwrap().feed_price));
+            assert!(range.contains(diamond(&*feed, &item.payload).feed_price));
         }
         seen.extend(items.into_iter().map(|item| item.record_id));
     }
@@ -146,7 +146,7 @@ async fn supplier_faults_are_retried_or_classified() {
     supplier.handle.expire_tokens();
     assert_eq!(read_all(&*feed, &all()).await.unwrap().0.len(), 200);
     supplier.handle.behave(|behaviour| behaviour.without_ids_next = 1);
-    assert_eq!(feed.page(&all(), 0, 50).await.unwrap().rejected.len(), 50);
+    assert_eq!(feed.page(&all(), &at(0), 50).await.unwrap().rejected.len(), 50);
     supplier.handle.behave(|behaviour| behaviour.outage = tidemill_supplier::Outage::Closed);
     assert_eq!(feed.count(&all()).await.unwrap_err().class(), ErrorClass::Outage);
     supplier.handle.behave(|behaviour| {

@@ -8,3 +8,4 @@ mod fixture;
 mod loops;
 mod paginators;
 mod queries;
+mod supplier;

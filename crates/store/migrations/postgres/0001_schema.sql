@@ -439,6 +439,8 @@ CREATE TABLE {sync}.run_metadata (
     -- Raised whenever messages are sent again, so that old ones are recognised.
     generation                 integer NOT NULL DEFAULT 0,
     rules_version              integer,
+    -- Digest of the feed definition with which the sync reads. NULL for feeds without one.
+    definition                 text COLLATE "C",
     -- Consolidate despite failed partitions; advance the watermark despite them.
     forced                     boolean NOT NULL DEFAULT false,
     advance                    boolean NOT NULL DEFAULT false,
@@ -512,6 +514,10 @@ CREATE TABLE {sync}.partition_progress (
     gap_id            bigint,
     first_page_at     timestamptz,
     ended_at          timestamptz,
+    -- Token of the next page, for sources whose pages cannot be requested by offset.
+    next_token        text,
+    -- Largest number of the incremental cursor, for feeds whose cursor is a number.
+    cursor_max        bigint,
     PRIMARY KEY (run_id, partition_id),
     CONSTRAINT partition_state_is_known
         CHECK (state = ANY ('{pending,in_progress,fetching_pages,completed,failed}')),
@@ -538,19 +544,38 @@ CREATE TABLE {ops}.pages (
     CONSTRAINT page_has_records CHECK ((record_ids IS NULL) <> (record_uuids IS NULL))
 );
 
--- The last version of each record from its feed. For all feeds: the name is the one that operators know.
+-- The last version of each record of the feed `nivoda`. Another feed gets a table of its own when it is added: see the
+-- statement raw_create. Operators know this one by name, so it exists before its feed.
 CREATE TABLE {sync}.raw_diamonds_nivoda (
-    feed              text COLLATE "C" NOT NULL,
-    supplier_stone_id text COLLATE "C" NOT NULL,
+    supplier_stone_id text COLLATE "C" PRIMARY KEY,
     offer_id          text,
     run_id            uuid NOT NULL,
     payload           jsonb NOT NULL,
     payload_hash      bytea NOT NULL,
     source_updated_at timestamptz,
     created_at        timestamptz NOT NULL,
-    updated_at        timestamptz NOT NULL,
-    PRIMARY KEY (feed, supplier_stone_id)
+    updated_at        timestamptz NOT NULL
 );
+
+-- Which version of a record is in the table of its feed, for feeds with a definition. The table belongs to the user, so
+-- the columns of the consolidation cannot be there.
+CREATE TABLE {ops}.feed_records (
+    feed           text COLLATE "C" NOT NULL,
+    record_id      text COLLATE "C" NOT NULL,
+    -- The primary key of the row as a JSON array of texts. NULL if rows are only appended, or there was never one.
+    row_key        text COLLATE "C",
+    -- The payload and the mapper that the row was built from. The hash of an absent record is empty, so that its row is
+    -- built again once the source lists it.
+    built_hash     bytea NOT NULL,
+    mapper_version integer NOT NULL,
+    -- deleted: the record says so itself. absent: the source no longer has it.
+    state          text COLLATE "C" NOT NULL,
+    updated_at     timestamptz NOT NULL,
+    PRIMARY KEY (feed, record_id),
+    CONSTRAINT record_state_is_known CHECK (state = ANY ('{active,deleted,absent}'))
+);
+-- Finds other records with the same row, before the row is deleted.
+CREATE INDEX feed_records_row ON {ops}.feed_records (feed, row_key);
 
 CREATE TABLE {sync}.diamonds (
     feed                  text COLLATE "C" NOT NULL,

@@ -392,6 +392,8 @@ CREATE TABLE run_metadata (
     -- Raised whenever messages are sent again, so that old ones are recognised.
     generation                 INTEGER NOT NULL DEFAULT 0,
     rules_version              INTEGER,
+    -- Digest of the feed definition with which the sync reads. NULL for feeds without one.
+    definition                 TEXT,
     -- Consolidate despite failed partitions; advance the watermark despite them.
     forced                     INTEGER NOT NULL DEFAULT 0,
     advance                    INTEGER NOT NULL DEFAULT 0,
@@ -467,6 +469,10 @@ CREATE TABLE partition_progress (
     gap_id            INTEGER,
     first_page_at     INTEGER,
     ended_at          INTEGER,
+    -- Token of the next page, for sources whose pages cannot be requested by offset.
+    next_token        TEXT,
+    -- Largest number of the incremental cursor, for feeds whose cursor is a number.
+    cursor_max        INTEGER,
     PRIMARY KEY (run_id, partition_id),
     CONSTRAINT partition_state_is_known
         CHECK (state IN ('pending', 'in_progress', 'fetching_pages', 'completed', 'failed')),
@@ -490,19 +496,38 @@ CREATE TABLE pages (
     PRIMARY KEY (run_id, partition_id, page_offset)
 ) STRICT;
 
--- The last version of each record from its feed. For all feeds: the name is the one that operators know.
+-- The last version of each record of the feed `nivoda`. Another feed gets a table of its own when it is added: see the
+-- statement raw_create. Operators know this one by name, so it exists before its feed.
 CREATE TABLE raw_diamonds_nivoda (
-    feed              TEXT NOT NULL,
-    supplier_stone_id TEXT NOT NULL,
+    supplier_stone_id TEXT NOT NULL PRIMARY KEY,
     offer_id          TEXT,
     run_id            TEXT NOT NULL,
     payload           TEXT NOT NULL,
     payload_hash      BLOB NOT NULL,
     source_updated_at INTEGER,
     created_at        INTEGER NOT NULL,
-    updated_at        INTEGER NOT NULL,
-    PRIMARY KEY (feed, supplier_stone_id)
+    updated_at        INTEGER NOT NULL
 ) STRICT;
+
+-- Which version of a record is in the table of its feed, for feeds with a definition. The table belongs to the user, so
+-- the columns of the consolidation cannot be there.
+CREATE TABLE feed_records (
+    feed           TEXT NOT NULL,
+    record_id      TEXT NOT NULL,
+    -- The primary key of the row as a JSON array of texts. NULL if rows are only appended, or there was never one.
+    row_key        TEXT,
+    -- The payload and the mapper that the row was built from. The hash of an absent record is empty, so that its row is
+    -- built again once the source lists it.
+    built_hash     BLOB NOT NULL,
+    mapper_version INTEGER NOT NULL,
+    -- deleted: the record says so itself. absent: the source no longer has it.
+    state          TEXT NOT NULL,
+    updated_at     INTEGER NOT NULL,
+    PRIMARY KEY (feed, record_id),
+    CONSTRAINT record_state_is_known CHECK (state IN ('active', 'deleted', 'absent'))
+) STRICT;
+-- Finds other records with the same row, before the row is deleted.
+CREATE INDEX feed_records_row ON feed_records (feed, row_key);
 
 CREATE TABLE diamonds (
     feed                  TEXT NOT NULL,

@@ -30,8 +30,11 @@ pub(super) fn postgres(schema: &Schema) -> String {
 }
 
 pub(super) fn sqlite(schema: &Schema) -> String {
-    let triggers = SQLITE_TRIGGERS.iter().map(|name| schema.render(Sections::sqlite().statement(name)));
-    triggers.collect::<Vec<_>>().join("\n\n")
+    sqlite_templates().map(|text| schema.render(text)).collect::<Vec<_>>().join("\n\n")
+}
+
+pub(super) fn sqlite_templates() -> impl Iterator<Item = &'static str> {
+    SQLITE_TRIGGERS.iter().map(|name| Sections::sqlite().statement(name))
 }
 
 #[cfg(test)]

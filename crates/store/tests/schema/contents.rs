@@ -7,6 +7,7 @@ use tidemill_core::audit::{ActorRole, AuditOutcome};
 use tidemill_core::event::{EventKind, Level};
 use tidemill_core::graph::record::TaskEnd;
 use tidemill_core::project::{Flag, FlagName, FlagSource};
+use tidemill_core::records::RecordState;
 use tidemill_core::run::{EndCause, Gate, Lane, RunState};
 use tidemill_core::schedule::{Decision, MissedPolicy, OverlapPolicy};
 use tidemill_core::stats::Stats;
@@ -101,6 +102,9 @@ fn label_columns(kind: Kind) -> Vec<LabelColumn> {
     let outcome = format!("call_id, at, who, action, role = {uuid}, {moment}, '', '', 'admin'");
     let source = format!("flag, scope, since = 'paused', 's-#', {moment}");
     let (yes, no) = if kind == Kind::Sqlite { ("1", "0") } else { ("true", "false") };
+    let bytes = if kind == Kind::Sqlite { "x''" } else { "''" };
+    let record =
+        format!("feed, record_id, built_hash, mapper_version, updated_at = 'f', 'r-#', {bytes}, 1, {moment}");
     let order = |names: &str, values: &str| {
         format!(
             "task_id, job_id, run_id, number, agent_id, created_at, kind, active{names} = \
@@ -122,6 +126,7 @@ fn label_columns(kind: Kind) -> Vec<LabelColumn> {
         ("schedules", overlap, "overlap", labels(OverlapPolicy::ALL, OverlapPolicy::as_str)),
         ("tokens", token, "role", labels(Role::ALL, Role::as_str)),
         ("audit", audit, "role", labels(ActorRole::ALL, ActorRole::as_str)),
+        ("feed_records", record, "state", labels(RecordState::ALL, RecordState::as_str)),
         ("audit", outcome, "outcome", labels(AuditOutcome::ALL, AuditOutcome::as_str)),
     ]
 }

@@ -5,6 +5,10 @@ use tidemill_supervisor::{CommandGroup, Error, parent_group};
 
 use crate::fixture::{is_alive, next_pid, not_tested, shell, signal, start, until};
 
+/// Starts a process with a session of its own and an empty environment. It has left the command only when `setsid` and
+/// `env` have become `sleep`, so the script waits for that.
+const ESCAPE: &str = "setsid env -i sleep 1000 & until grep -qx sleep /proc/$!/comm; do sleep 0.02; done";
+
 /// Creates and removes a control group.
 fn try_group() -> Result<(), String> {
     let group = CommandGroup::new(parent_group()?.join(format!("tidemill-test-{}", std::process::id())));
@@ -19,8 +23,11 @@ async fn escaped_process_dies_when_its_supervisor_is_killed() {
     }
     let dir = tempfile::tempdir().unwrap();
     let go = dir.path().join("go");
-    let script = "setsid env -i sleep 1000 & echo $!; until test -e GO; do sleep 0.02; done; kill -9 $PPID; sleep 1000";
-    let mut supervised = start(&shell(&script.replace("GO", go.to_str().unwrap()))).await;
+    let script = format!(
+        "{ESCAPE}; echo $!; until test -e {}; do sleep 0.02; done; kill -9 $PPID; sleep 1000",
+        go.display()
+    );
+    let mut supervised = start(&shell(&script)).await;
     let child = next_pid(&mut supervised).await;
     assert!(is_alive(child));
     std::fs::write(&go, "").unwrap();
@@ -52,8 +59,7 @@ async fn next_worker_kills_the_commands_of_a_dead_worker() {
     };
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pids");
-    let script =
-        format!("setsid env -i sleep 1000 & echo $! $PPID > {}.new; mv {0}.new {0}; wait", path.display());
+    let script = format!("{ESCAPE}; echo $! $PPID > {}.new; mv {0}.new {0}; wait", path.display());
     let mut first = worker(&script);
     let mut pids = Vec::new();
     until("the process ids are written", || {

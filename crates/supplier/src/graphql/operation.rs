@@ -1,18 +1,16 @@
 //! One compiled query: the fields of the API, and how they are answered.
 
 use super::GraphqlError;
-use super::selection::{
-    Selections, check_leaf, reject_directives, response_key, subselection, unknown_field,
-};
-use crate::filter::{Query, word};
+use super::arguments::{Arguments, BoundVariables, DeclaredVariables};
+use super::selection::{Selections, check_leaf, response_key, subselection, unknown_field};
+use crate::filter::Query;
 use crate::item::{DIAMOND, ITEM};
 use crate::json_writer::JsonWriter;
 use crate::state::{INVALID_TOKEN, PageRequest, SupplierState};
 use crate::stone::Stone;
 use crate::template::Template;
-use async_graphql_parser::types::{Field, OperationDefinition, OperationType};
-use async_graphql_value::{ConstValue, Name, Value, Variables};
-use std::collections::HashMap;
+use async_graphql_parser::types::{Field, OperationDefinition};
+use async_graphql_value::Variables;
 
 /// Approximate size of an item as JSON.
 const ITEM_BYTES: usize = 1_700;
@@ -25,13 +23,8 @@ const PAGE: &str = "DiamondPage";
 
 /// A compiled query with its declared variables.
 pub(super) struct Operation {
-    variables: HashMap<Name, Variable>,
+    variables: DeclaredVariables,
     fields: Vec<(String, RootField)>,
-}
-
-struct Variable {
-    is_required: bool,
-    default: Option<ConstValue>,
 }
 
 enum RootField {
@@ -78,16 +71,7 @@ impl Operation {
         operation: &'a OperationDefinition,
         selections: &Selections<'a>,
     ) -> Result<Self, String> {
-        if operation.ty != OperationType::Query {
-            return Err("only queries are supported".to_owned());
-        }
-        reject_directives(&operation.directives)?;
-        let variable = |definition: &async_graphql_parser::types::VariableDefinition| {
-            let default = definition.default_value().cloned();
-            let is_required = !definition.var_type.node.nullable && default.is_none();
-            (definition.name.node.clone(), Variable { is_required, default })
-        };
-        let variables = operation.variable_definitions.iter().map(|one| variable(&one.node)).collect();
+        let variables = DeclaredVariables::compile(operation)?;
         let mut fields = Vec::new();
         for field in selections.fields(&operation.selection_set.node, QUERY, 1)? {
             fields.push((response_key(field).to_owned(), RootField::compile(field, selections)?));
@@ -96,7 +80,7 @@ impl Operation {
     }
 
     pub(super) fn execute(&self, state: &SupplierState, given: &Variables) -> Result<Vec<u8>, GraphqlError> {
-        let variables = self.bind(given)?;
+        let variables = self.variables.bind(given)?;
         // All arguments are evaluated before the first field is answered, so that an error has no side effects.
         let mut ready = Vec::new();
         for (_, field) in &self.fields {
@@ -111,18 +95,6 @@ impl Operation {
         }
         out.raw("}}");
         Ok(out.0)
-    }
-
-    /// Returns the values of all declared variables.
-    fn bind(&self, given: &Variables) -> Result<HashMap<Name, ConstValue>, String> {
-        let bind = |(name, variable): (&Name, &Variable)| {
-            let value = given.get(name).or(variable.default.as_ref()).cloned().unwrap_or(ConstValue::Null);
-            if variable.is_required && value == ConstValue::Null {
-                return Err(format!("variable `${name}` is required"));
-            }
-            Ok((name.clone(), value))
-        };
-        self.variables.iter().map(bind).collect()
     }
 }
 
@@ -148,7 +120,7 @@ impl RootField {
     fn prepare(
         &self,
         state: &SupplierState,
-        variables: &HashMap<Name, ConstValue>,
+        variables: &BoundVariables,
         ready: &mut Vec<ReadyField>,
     ) -> Result<(), GraphqlError> {
         match self {
@@ -245,7 +217,7 @@ impl SessionField {
         Ok(Self { key: response_key(field).to_owned(), arguments, kind })
     }
 
-    fn prepare(&self, seed: u64, variables: &HashMap<Name, ConstValue>) -> Result<ReadyField, String> {
+    fn prepare(&self, seed: u64, variables: &BoundVariables) -> Result<ReadyField, String> {
         let value = |name| self.arguments.value(name, variables);
         match &self.kind {
             SessionFieldKind::Count => Ok(ReadyField::Count(Query::read(&value("query")?, seed)?)),
@@ -316,41 +288,4 @@ fn write_page(parts: &[(String, PagePart)], stones: &[Stone], out: &mut JsonWrit
         }
     }
     out.raw("}");
-}
-
-/// The arguments of a field, which may contain variables.
-struct Arguments(Vec<(Name, Value)>);
-
-impl Arguments {
-    fn compile(field: &Field, allowed: &[&str]) -> Result<Self, String> {
-        let argument = |name: &Name, value: &Value| {
-            if allowed.contains(&name.as_str()) {
-                return Ok((name.clone(), value.clone()));
-            }
-            Err(format!("field `{}` has no argument `{name}`", field.name.node))
-        };
-        field
-            .arguments
-            .iter()
-            .map(|(name, value)| argument(&name.node, &value.node))
-            .collect::<Result<_, _>>()
-            .map(Self)
-    }
-
-    /// Returns the value of an argument; `null` if it is not given.
-    fn value(&self, name: &str, variables: &HashMap<Name, ConstValue>) -> Result<ConstValue, String> {
-        let Some((_, value)) = self.0.iter().find(|(own, _)| own == name) else {
-            return Ok(ConstValue::Null);
-        };
-        value.clone().into_const_with(|name| {
-            variables.get(&name).cloned().ok_or_else(|| format!("variable `${name}` is not defined"))
-        })
-    }
-
-    fn text(&self, name: &str, variables: &HashMap<Name, ConstValue>) -> Result<String, String> {
-        let value = self.value(name, variables)?;
-        word(&value)
-            .map(str::to_owned)
-            .ok_or_else(|| format!("argument `{name}` must be a string, not {value}"))
-    }
 }

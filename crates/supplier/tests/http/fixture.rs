@@ -72,6 +72,13 @@ impl SupplierFixture {
         Ok(HttpResponse { status, headers, text: response.text().await? })
     }
 
+    pub(crate) async fn get(&self, path: &str) -> HttpResponse {
+        let url = format!("http://{}{path}", self.supplier.local_addr);
+        let response = self.http.get(url).send().await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        HttpResponse { status, headers, text: response.text().await.unwrap() }
+    }
+
     pub(crate) async fn query(&self, query: &str, variables: Value) -> HttpResponse {
         self.post("/api/diamonds", json!({"query": query, "variables": variables}).to_string()).await.unwrap()
     }

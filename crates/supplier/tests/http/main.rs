@@ -6,4 +6,5 @@ mod behaviour;
 mod changes;
 mod fixture;
 mod graphql;
+mod rest;
 mod throughput;

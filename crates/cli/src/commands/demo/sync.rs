@@ -125,6 +125,7 @@ impl Demo {
         };
         let change = FeedChange {
             feed,
+            definition: None,
             copy_url: None,
             schedule: None,
             full_schedule: None,

@@ -1,5 +1,6 @@
 //! Command-line arguments of `tidemill feed`.
 
+use super::watermark::{Mark, parse_mark};
 use crate::times::{self, When};
 use crate::values::parse_json_object;
 use clap::{Args, Subcommand};
@@ -7,16 +8,31 @@ use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FeedCommand {
+    #[command(flatten)]
+    Definition(DefinitionCommand),
     /// Add a feed, or change the settings of an existing one
     #[command(
         after_help = "Example:\n  tidemill feed add mine --endpoint http://127.0.0.1:8700/api/diamonds \
                             --username a --password-env P"
     )]
     Add(Box<FeedAddArgs>),
+    /// Store a definition file as a feed, and create its table; the statements are shown before they run
+    #[command(after_help = "Examples:\n  tidemill feed apply orders.feed.yaml\n  \
+                            tidemill feed apply orders.feed.yaml --project shop --schedule '*/10 * * * *' --yes")]
+    Apply(Box<FeedApplyArgs>),
+    /// Build the rows of a feed again from stored records, with its current definition, without fetching anything
+    #[command(after_help = "Example:\n  tidemill feed rebuild orders")]
+    Rebuild {
+        /// Name of the feed
+        name: String,
+        /// Number of records to build per request
+        #[arg(long, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+        batch: Option<u16>,
+    },
     /// List feeds
     #[command(after_help = "Example:\n  tidemill feed list")]
     List,
-    /// Show a feed: its watermark, whether it answers, and its last syncs
+    /// Show a feed: its watermark, whether it answers, its last syncs, and its definition
     #[command(after_help = "Example:\n  tidemill feed show nivoda")]
     Show {
         /// Name of the feed
@@ -63,9 +79,9 @@ pub(crate) enum FeedCommand {
     Watermark {
         /// Name of the feed
         name: String,
-        /// Set the watermark to this time
-        #[arg(long, value_parser = times::parse_when, conflicts_with = "import")]
-        set: Option<When>,
+        /// Set the watermark to this time, or to this number if the records of the feed are ordered by a number
+        #[arg(long, value_parser = parse_mark, conflicts_with = "import", allow_negative_numbers = true)]
+        set: Option<Mark>,
         /// Set the watermark from a JSON file: {"lastUpdatedAt": …}
         #[arg(long, value_name = "FILE")]
         import: Option<PathBuf>,
@@ -99,12 +115,48 @@ pub(crate) enum FeedCommand {
     },
 }
 
+/// Commands for definition files. They need no database.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DefinitionCommand {
+    /// Request a URL once, show the records and the paging, and write a definition of the feed
+    #[command(after_help = "Examples:\n  tidemill feed try http://127.0.0.1:8001/orders\n  \
+                            tidemill feed try http://127.0.0.1:8001/orders --output orders.yaml --table shop.orders")]
+    Try {
+        /// Address of a list of records, without credentials
+        url: String,
+        /// File for the definition, or - for standard output; the default is named after the last part of the path
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Table of the definition, with its schema; the default is named after the last part of the path
+        #[arg(long, value_name = "TABLE")]
+        table: Option<String>,
+    },
+    /// Check a definition file; every error is printed with line and column
+    #[command(after_help = "Example:\n  tidemill feed check orders.feed.yaml")]
+    Check {
+        /// Definition file, or - for standard input
+        file: PathBuf,
+    },
+    /// Fetch the first page of a definition, and show its records as rows of the table
+    #[command(after_help = "Example:\n  tidemill feed preview orders.feed.yaml --limit 5")]
+    Preview {
+        /// Definition file, or - for standard input
+        file: PathBuf,
+        /// Maximum number of records
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        limit: u32,
+    },
+    /// Print the JSON schema of definition files, for editors
+    #[command(after_help = "Example:\n  tidemill feed schema")]
+    Schema,
+}
+
 /// The feed to add
 #[derive(Debug, Args)]
 pub(crate) struct FeedAddArgs {
     /// Name of the feed: lower-case letters, digits and hyphens
     pub(crate) name: String,
-    /// Type of the feed: nivoda, rest, …
+    /// Type of the feed: nivoda; other APIs have a definition file, see `tidemill feed apply`
     #[arg(long, default_value = "nivoda")]
     pub(crate) kind: String,
     /// Address of the feed's API
@@ -137,4 +189,32 @@ pub(crate) struct FeedAddArgs {
     /// Further settings of this type of feed, as a JSON object
     #[arg(long, value_parser = parse_json_object, value_name = "JSON")]
     pub(crate) settings: Option<tidemill_core::Json>,
+}
+
+/// The definition to apply
+#[derive(Debug, Args)]
+pub(crate) struct FeedApplyArgs {
+    /// Definition file, or - for standard input
+    pub(crate) file: PathBuf,
+    /// Project that the runs of the feed belong to; the default is the current one, or `default` for a new feed
+    #[arg(long, value_name = "PROJECT")]
+    pub(crate) project: Option<String>,
+    /// Cron expression of incremental syncs, with five or six fields
+    #[arg(long, value_name = "CRON")]
+    pub(crate) schedule: Option<String>,
+    /// Cron expression of full syncs, which find the records that the source removed
+    #[arg(long, value_name = "CRON")]
+    pub(crate) full_schedule: Option<String>,
+    /// Time zone of the cron expressions
+    #[arg(long, default_value = "UTC", value_name = "ZONE")]
+    pub(crate) time_zone: String,
+    /// Destination for a copy of the watermark: a path, s3://bucket/key or az://container/key
+    #[arg(long, value_name = "URL")]
+    pub(crate) watermark_copy: Option<String>,
+    /// Run the statements without asking
+    #[arg(long, conflicts_with = "plan")]
+    pub(crate) yes: bool,
+    /// Show the statements and change nothing
+    #[arg(long)]
+    pub(crate) plan: bool,
 }

@@ -1,12 +1,13 @@
 //! Output of syncs: tables, and the heatmap as bars.
 
+use crate::commands::feed::format_cursor;
 use crate::failure::Failure;
 use crate::out::{Cell, Line, Out, Style};
 use crate::requests;
 use crate::times;
 use std::process::ExitCode;
 use tidemill_client::Client;
-use tidemill_core::diamond::{Cents, PRICE_CEILING};
+use tidemill_core::feed::{CursorUnit, Feed, PartitionField};
 use tidemill_core::partition::PartitionState;
 use tidemill_core::records::{Partition, Sync, SyncStatus};
 use tidemill_core::{Json, Timestamp};
@@ -38,7 +39,7 @@ pub(in crate::commands) fn print_syncs(syncs: &[Sync], now: Timestamp, out: Out)
                 sync.feed.as_str().into(),
                 state_cell(sync),
                 format!("{}/{}", sync.completed_workers, sync.expected_workers).into(),
-                sync.predicted.to_string().into(),
+                records_of(sync).to_string().into(),
                 times::format_relative(sync.started_at, now).into(),
                 took.into(),
                 sync.error.clone().unwrap_or_default().into(),
@@ -48,20 +49,28 @@ pub(in crate::commands) fn print_syncs(syncs: &[Sync], now: Timestamp, out: Out)
     out.print_table(&["SYNC", "FEED", "STATE", "PARTITIONS", "RECORDS", "STARTED", "TOOK", "ERROR"], &rows);
 }
 
-pub(in crate::commands) fn print_status(status: &SyncStatus, now: Timestamp, out: Out) {
-    let sync = &status.sync;
+/// Returns the number of records that the scan counted, or that were read if the feed does not count.
+fn records_of(sync: &Sync) -> i64 {
+    if sync.predicted > 0 { sync.predicted } else { sync.consolidation_total }
+}
+
+pub(in crate::commands) fn print_status(status: &SyncStatus, feed: &Feed, now: Timestamp, out: Out) {
+    let (sync, field, unit) = (&status.sync, feed.partition_field(), feed.cursor_unit());
     out.print(format!("sync       {} of {}", sync.run_id, sync.feed));
     out.print(Line::from("state      ").and(out.paint(&state_cell(sync).text, state_cell(sync).style)));
     if let Some(error) = &sync.error {
         out.print(format!("error      {error}"));
     }
     out.print(format!("run        {}", sync.ops_run_id));
-    let since = sync.updated_from.map_or_else(|| "everything".to_owned(), |from| from.to_rfc3339());
-    out.print(format!("window     {since} to {}", sync.updated_to.to_rfc3339()));
-    out.print(format!(
-        "scan       {} records in {} partitions, {} count calls, {} ms",
-        sync.predicted, sync.expected_workers, sync.count_calls, sync.scan_ms
-    ));
+    out.print(format!("window     {}", window(sync, unit)));
+    if sync.count_calls > 0 {
+        out.print(format!(
+            "scan       {} records in {} partitions, {} count calls, {} ms",
+            sync.predicted, sync.expected_workers, sync.count_calls, sync.scan_ms
+        ));
+    } else {
+        out.print(format!("partitions {}, {}", sync.expected_workers, field.description()));
+    }
     let consolidated: i64 = status.partitions.iter().map(|partition| partition.consolidated).sum();
     let refused: i64 = status.partitions.iter().map(|partition| partition.refused).sum();
     out.print(format!(
@@ -73,14 +82,31 @@ pub(in crate::commands) fn print_status(status: &SyncStatus, now: Timestamp, out
     }
     out.print("");
     let rows: Vec<Vec<Cell>> =
-        status.partitions.iter().map(|partition| partition_row(partition, now)).collect();
+        status.partitions.iter().map(|partition| partition_row(partition, &field, now)).collect();
     out.print_table(
-        &["PARTITION", "DOLLARS", "STATE", "READ", "CHANGED", "IN TABLE", "UPDATED", "ERROR"],
+        &["PARTITION", &heading(&field), "STATE", "READ", "CHANGED", "IN TABLE", "UPDATED", "ERROR"],
         &rows,
     );
 }
 
-fn partition_row(partition: &Partition, now: Timestamp) -> Vec<Cell> {
+/// Returns the window of a sync: the changes since a time or a number, or everything.
+fn window(sync: &Sync, unit: CursorUnit) -> String {
+    match (sync.updated_from, unit) {
+        (None, CursorUnit::Number) => "everything".to_owned(),
+        (Some(from), CursorUnit::Number) => format!("from {}", format_cursor(unit, from)),
+        (from, CursorUnit::Time) => {
+            let since = from.map_or_else(|| "everything".to_owned(), |from| from.to_rfc3339());
+            format!("{since} to {}", sync.updated_to.to_rfc3339())
+        }
+    }
+}
+
+/// Returns the heading of the ranges of a feed.
+fn heading(field: &PartitionField) -> String {
+    field.name.to_uppercase()
+}
+
+fn partition_row(partition: &Partition, field: &PartitionField, now: Timestamp) -> Vec<Cell> {
     let style = match partition.state {
         PartitionState::Completed => Style::Success,
         PartitionState::Failed => Style::Error,
@@ -89,9 +115,9 @@ fn partition_row(partition: &Partition, now: Timestamp) -> Vec<Cell> {
     };
     vec![
         partition.partition_id.as_str().into(),
-        format_prices(partition.range.from, partition.range.to).into(),
+        field.values(partition.range).into(),
         Cell::new(partition.state.to_string(), style),
-        format!("{}/{}", partition.next_offset, partition.predicted).into(),
+        read_of(partition).into(),
         partition.changed.to_string().into(),
         partition.consolidated_to.to_string().into(),
         times::format_relative(partition.updated_at, now).into(),
@@ -99,11 +125,11 @@ fn partition_row(partition: &Partition, now: Timestamp) -> Vec<Cell> {
     ]
 }
 
-fn format_prices(from: Cents, to: Cents) -> String {
-    if to >= PRICE_CEILING {
-        format!("{} and up", from / 100)
-    } else {
-        format!("{} – {}", from / 100, to / 100)
+/// Formats the position of a partition, and the expected number of records if the feed counts.
+fn read_of(partition: &Partition) -> String {
+    match partition.predicted {
+        0 => partition.next_offset.to_string(),
+        predicted => format!("{}/{predicted}", partition.next_offset),
     }
 }
 
@@ -115,6 +141,7 @@ pub(in crate::commands) async fn heatmap(client: &Client, feed: &str, out: Out) 
         out.print_json(&serde_json::json!({"sync": sync, "cells": cells, "partitions": partitions}));
         return Ok(ExitCode::SUCCESS);
     }
+    let field = client.feed(feed).await?.feed.feed.partition_field();
     out.print(format!("scan of sync {sync}: {predicted} records, {count_calls} count calls"));
     let max = partitions
         .iter()
@@ -128,7 +155,7 @@ pub(in crate::commands) async fn heatmap(client: &Client, feed: &str, out: Out) 
             let width = usize::try_from(partition.predicted).unwrap_or(0) * BAR_WIDTH
                 / usize::try_from(max).unwrap_or(1);
             vec![
-                format_prices(partition.range.from, partition.range.to).into(),
+                field.values(partition.range).into(),
                 partition.predicted.to_string().into(),
                 partition.fetched.to_string().into(),
                 partition.stored.to_string().into(),
@@ -136,7 +163,7 @@ pub(in crate::commands) async fn heatmap(client: &Client, feed: &str, out: Out) 
             ]
         })
         .collect();
-    out.print_table(&["DOLLARS", "PREDICTED", "FETCHED", "STORED", ""], &rows);
+    out.print_table(&[&heading(&field), "PREDICTED", "FETCHED", "STORED", ""], &rows);
     if let Json::Array(cells) = &cells {
         out.inform(format!("{} counted cells; use --json to see them", cells.len()));
     }

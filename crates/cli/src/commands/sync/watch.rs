@@ -54,6 +54,10 @@ pub(in crate::commands) fn describe_progress(status: &SyncStatus) -> String {
         status.partitions.iter().map(|partition| i64::from(partition.consolidated_to)).sum();
     let done = status.partitions.iter().filter(|partition| partition.state.completed()).count();
     match sync.state {
+        // A feed that does not count its records has no expected number.
+        SyncState::Created | SyncState::WorkersRunning if sync.predicted == 0 => {
+            format!("{read} records, {done}/{} partitions", status.partitions.len())
+        }
         SyncState::Created | SyncState::WorkersRunning => format!(
             "{} {read}/{} records, {done}/{} partitions",
             bar(read, sync.predicted),

@@ -77,6 +77,8 @@ fn readme_feed_section_works_when_pasted() {
     // Fewer stones than in the README, because the test binary is not optimised.
     let replacements = [("127.0.0.1:8700", address.as_str()), ("--stones 20000", "--stones 2000")];
     paste(&fixture, "## Sync a feed into a table\n", &replacements);
-    let count = fixture.sql("SELECT CAST(count(*) AS TEXT) FROM diamonds").expect("the table exists");
-    assert_eq!(count, ["2000"]);
+    for table in ["diamonds", "items"] {
+        let text = format!("SELECT CAST(count(*) AS TEXT) FROM {table}");
+        assert_eq!(fixture.sql(&text).expect("the table exists"), ["2000"], "{table}");
+    }
 }

@@ -12,8 +12,8 @@ use crate::feed_definition::target::{
 };
 use crate::limits::{EXPRESSION_BYTES_MAX, FEED_COLUMNS_MAX, FEED_KEY_PARTS_MAX, IDENTIFIER_BYTES_MAX};
 
-pub(in super::super) const KEYS: [&str; 5] =
-    ["table", "primary_key", "columns", "write_disposition", "schema_contract"];
+pub(in super::super) const KEYS: [&str; 6] =
+    ["table", "primary_key", "columns", "write_disposition", "deleted_at", "schema_contract"];
 pub(in super::super) const COLUMN_KEYS: [&str; 7] =
     ["path", "cel", "constant", "type", "format", "default", "nullable"];
 pub(in super::super) const CONTRACT_KEYS: [&str; 2] = ["tables", "columns"];
@@ -53,11 +53,14 @@ pub(super) fn read(
     if let Some(keys) = primary_key.as_ref().filter(|_| !columns.is_empty() && !has_bad_column) {
         check_key_columns(keys, &columns, fields, errors);
     }
+    let write_disposition = fields.word("write_disposition", &DISPOSITIONS, errors).unwrap_or_default();
+    let deleted_at = deleted_at(fields, write_disposition, &columns, errors);
     Some(Target {
         table: table?,
         primary_key: primary_key?,
         columns,
-        write_disposition: fields.word("write_disposition", &DISPOSITIONS, errors).unwrap_or_default(),
+        write_disposition,
+        deleted_at,
         schema_contract: contract(fields, errors),
     })
 }
@@ -88,6 +91,29 @@ fn is_identifier(text: &str) -> bool {
         && text.len() <= IDENTIFIER_BYTES_MAX
         && !text.starts_with(|symbol: char| symbol.is_ascii_digit())
         && text.chars().all(|symbol| symbol.is_ascii_alphanumeric() || symbol == '_')
+}
+
+/// Returns the column that marks deleted rows.
+fn deleted_at(
+    fields: &Fields,
+    write_disposition: WriteDisposition,
+    columns: &[Column],
+    errors: &mut DefinitionErrors,
+) -> Option<String> {
+    let name = fields.text("deleted_at", IDENTIFIER_BYTES_MAX, errors)?;
+    let at = fields.at("deleted_at");
+    if !is_identifier(&name) {
+        errors.hint(at, format!("`{}` is not a valid column name", shown(&name)), IDENTIFIER_HINT);
+        return None;
+    }
+    if columns.iter().any(|column| column.name.eq_ignore_ascii_case(&name)) {
+        let message = format!("the column `{name}` marks deleted rows and cannot have another value");
+        errors.hint(at, message, "choose another name, or remove the column");
+    }
+    if write_disposition == WriteDisposition::Append {
+        errors.hint(at, "appended rows are not deleted", "remove `deleted_at`");
+    }
+    Some(name)
 }
 
 /// Returns the columns of the primary key. The default are the columns of the record's id.

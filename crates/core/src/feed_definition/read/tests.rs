@@ -49,6 +49,7 @@ deletes:
 into:
   table: shop.orders
   write_disposition: merge
+  deleted_at: deleted_at
   schema_contract: {tables: evolve, columns: discard_value}
   columns:
     id: {type: integer, nullable: false}
@@ -82,6 +83,7 @@ fn complete_definition_is_parsed() {
         ("shop.orders", &["id".to_owned()][..])
     );
     assert_eq!(feed.into.schema_contract.columns, ContractMode::DiscardValue);
+    assert_eq!(feed.into.deleted_at.as_deref(), Some("deleted_at"));
     assert_eq!(feed.into.columns.len(), 6);
     assert_eq!(feed.into.columns[3].source, ColumnSource::Path("customer.name".parse().unwrap()));
     assert_eq!(feed.into.columns[0].column_type, ColumnType::Integer);
@@ -333,6 +335,9 @@ const FAULTS: &[(&str, &str, &str)] = &[
     ("into", "{table: shop.x, columns: {a: {nullable: false}}, primary_key: b}", "unknown column `b`"),
     ("into", "{table: shop.x, columns: {a: {}}, primary_key: a}", "is nullable"),
     ("into", "{table: shop.x, columns: {a: {}}}", "`into` has no `primary_key`"),
+    ("into", "{table: shop.x, deleted_at: 'a b'}", "not a valid column name"),
+    ("into", "{table: shop.x, columns: {gone: {}}, deleted_at: Gone}", "cannot have another value"),
+    ("into", "{table: shop.x, write_disposition: append, deleted_at: gone}", "are not deleted"),
     ("into", "{table: shop.x, schema_contract: frozen}", "unknown value `frozen`"),
 ];
 

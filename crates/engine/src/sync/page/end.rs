@@ -24,7 +24,9 @@ impl Syncs {
     ) -> Result<PageOutcome, Error> {
         let (run_id, partition) = (context.item.run_id, context.item.partition_id.clone());
         match after {
-            PassEnd::Complete => self.complete_partition(context, (counts, recount), receipt, worker).await,
+            PassEnd::Complete => {
+                self.complete_partition(context, (counts, Some(recount)), receipt, worker).await
+            }
             PassEnd::Reread(reason) => {
                 tracing::info!(sync.id = %run_id, "{partition}: {reason}; reading it again");
                 self.read_again(context, Some(recount), receipt, worker).await
@@ -37,10 +39,11 @@ impl Syncs {
         }
     }
 
-    async fn complete_partition(
+    /// Completes a partition. `recount` is the feed's count after the last page, if it counts.
+    pub(super) async fn complete_partition(
         &self,
         context: PageContext,
-        (counts, recount): (ReadCounts, u64),
+        (counts, recount): (ReadCounts, Option<u64>),
         receipt: &Receipt,
         worker: &PageWorker,
     ) -> Result<PageOutcome, Error> {
@@ -52,8 +55,8 @@ impl Syncs {
             .write(move |mut tx| {
                 Box::pin(async move {
                     let position = context.position();
-                    let recount = i64::try_from(recount).unwrap_or(i64::MAX);
-                    if !tx.end_partition(position, Some(recount), now).await? {
+                    let recount = recount.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
+                    if !tx.end_partition(position, recount, now).await? {
                         return Ok(false);
                     }
                     finish_message(&mut tx, &receipt, now).await?;
@@ -107,8 +110,8 @@ impl Syncs {
                     if renewed.first().is_none_or(Option::is_none) {
                         return Err(stale());
                     }
-                    let PageContext { sync, item, progress, .. } = context;
-                    let again = PageContext { sync, item, progress: progress.reread(), is_over: false };
+                    let progress = context.progress.reread();
+                    let again = PageContext { progress, is_over: false, ..context };
                     Ok(Some((again, receipt, worker)))
                 })
             })

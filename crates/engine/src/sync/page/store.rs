@@ -40,14 +40,15 @@ impl Syncs {
         };
         let Some(next) = next else { return Ok(PageOutcome::Skipped) };
         let progress = context.progress.after(&store, &page);
-        let PageContext { sync, item, .. } = Arc::into_inner(context).unwrap_or_else(|| unreachable!());
-        let item = item.at(store.next_offset);
+        let context = Arc::into_inner(context).unwrap_or_else(|| unreachable!());
+        let (sync, item) = (&context.sync, context.item.at(store.next_offset));
         self.steps.add(began.elapsed());
         metrics::histogram!("tidemill_page_seconds", "feed" => sync.feed.clone()).record(began.elapsed());
         metrics::counter!("tidemill_pages_total", "feed" => sync.feed.clone()).increment(1);
         metrics::counter!("tidemill_page_records_total", "feed" => sync.feed.clone())
             .increment(page.items.len() as u64);
-        Ok(PageOutcome::Stored(next, Box::new(PageContext { sync, item, progress, is_over: store.ends })))
+        let following = PageContext { item, progress, is_over: store.ends, ..context };
+        Ok(PageOutcome::Stored(next, Box::new(following)))
     }
 
     /// Commits a page. Returns `None` if another worker has executed it.
@@ -107,7 +108,7 @@ impl Syncs {
                 .dry_run(move |mut tx| {
                     Box::pin(async move {
                         let items: Vec<&Item> = body.items[from..to].iter().collect();
-                        tx.store_records(&context.item.feed, context.sync.run_id, &items, now).await
+                        tx.store_records(&context.tables, context.sync.run_id, &items, now).await
                     })
                 })
                 .await;
@@ -138,6 +139,10 @@ struct PageContent {
     /// Number of records that were not read before.
     fetched: u64,
     hash: [u8; 32],
+    /// Token of the next page.
+    next_token: Option<String>,
+    /// Largest number of the incremental cursor.
+    cursor_max: Option<i64>,
 }
 
 impl PageContent {
@@ -161,6 +166,8 @@ impl PageContent {
             bad,
             fetched: store.next_offset.saturating_sub(context.progress.next_offset),
             hash: page::page_hash(page),
+            next_token: page.next.as_ref().and_then(|next| next.token.clone()),
+            cursor_max: page.cursor_max,
         }
     }
 }
@@ -203,6 +210,9 @@ impl PageCommit {
                 hash: &body.hash,
                 record_ids: &body.record_ids,
                 feed: &context.item.feed,
+                raw: &context.tables.raw,
+                next_token: body.next_token.as_deref(),
+                cursor_max: body.cursor_max,
                 items: &storable,
                 receipt: &self.receipt,
                 next: &envelope_of_generation(context, self.store.next_offset, self.receipt.generation),

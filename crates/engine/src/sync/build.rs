@@ -1,0 +1,205 @@
+//! Builds rows from open records: maps them, prices diamonds, and writes them to the table of the feed.
+
+use super::consolidate::{ConsolidationContext, WriteCounts};
+use std::collections::BTreeSet;
+use std::sync::PoisonError;
+use tidemill_core::Timestamp;
+use tidemill_core::event::Level;
+use tidemill_core::feed_definition::ColumnValue;
+use tidemill_core::limits::READ_BYTES_MAX;
+use tidemill_core::records::Stage;
+use tidemill_feeds::Mapped;
+use tidemill_feeds::rest::{ContractRow, MappedRow, Verdict, apply_contract};
+use tidemill_store::{Error, NewReject, OpenRecord, PricedStone, RefusalCode, TargetRow, Tx};
+
+/// New keys of the source that one sync reports at most.
+const NEW_KEYS_MAX: usize = 50;
+
+/// A row that is ready to be written.
+enum Built {
+    Diamond(Box<PricedStone>),
+    Row(TargetRow),
+}
+
+/// Why a record has no row.
+enum BuildError {
+    /// The record is rejected with a reason.
+    Reject(String),
+    /// The contract of the table says that the sync fails.
+    Freeze(String),
+}
+
+impl ConsolidationContext {
+    /// Maps, prices and writes those of the records that are open, in portions of limited size.
+    pub(super) async fn write_open(
+        &self,
+        tx: &mut Tx<'_>,
+        records: Vec<String>,
+        upsert: usize,
+        now: Option<Timestamp>,
+    ) -> Result<WriteCounts, Error> {
+        let mut written = WriteCounts::default();
+        let mut refused = BTreeSet::new();
+        let mut left = records.clone();
+        while !left.is_empty() {
+            let open = tx.open_records(&self.tables, left, self.built, READ_BYTES_MAX).await?;
+            written.bytes += open.bytes;
+            left = open.left;
+            let (mut diamonds, mut rows, mut rejects) = (Vec::new(), Vec::new(), Vec::new());
+            for record in open.read {
+                match self.build(&record) {
+                    Ok(Built::Diamond(diamond)) => diamonds.push(*diamond),
+                    Ok(Built::Row(row)) => rows.push(row),
+                    Err(BuildError::Reject(reason)) => rejects.push(NewReject {
+                        record_id: record.record_id,
+                        stage: Stage::Map,
+                        reason,
+                        payload: record.payload,
+                    }),
+                    Err(BuildError::Freeze(reason)) => {
+                        let message =
+                            format!("record `{}` does not fit the table: {reason}", record.record_id);
+                        return Err(Error::refused(RefusalCode::BadValue, message));
+                    }
+                }
+            }
+            for chunk in diamonds.chunks(upsert.max(1)) {
+                self.write_rows(tx, Rows::Diamonds(chunk), &mut rejects, now).await?;
+            }
+            for chunk in rows.chunks(upsert.max(1)) {
+                self.write_rows(tx, Rows::Target(chunk), &mut rejects, now).await?;
+            }
+            for reject in &rejects {
+                tx.reject(&self.tables.feed, self.sync, None, reject, now).await?;
+            }
+            refused.extend(rejects.into_iter().map(|reject| reject.record_id));
+        }
+        self.report_new_keys(tx, now).await?;
+        // This includes records that were not open: a record that reverted to its stored state needs no write.
+        let accepted: Vec<String> = records.into_iter().filter(|id| !refused.contains(id)).collect();
+        if !accepted.is_empty() {
+            let seen_by = (!self.sync.is_nil()).then_some(self.sync);
+            tx.accept(&self.tables.feed, accepted, seen_by).await?;
+        }
+        written.rejected = refused.len();
+        Ok(written)
+    }
+
+    fn build(&self, record: &OpenRecord) -> Result<Built, BuildError> {
+        match self.source.map(&record.payload).map_err(|error| BuildError::Reject(error.to_string()))? {
+            Mapped::Diamond(mut stone) => {
+                stone.stone_id.clone_from(&record.record_id);
+                let priced = self.rules.price(&self.tables.feed, &stone);
+                let payload_hash = record.payload_hash.clone();
+                Ok(Built::Diamond(Box::new(PricedStone { stone: *stone, priced, payload_hash })))
+            }
+            Mapped::Row(row) => self.fit(row).map(|values| target_row(record, values, false)),
+            Mapped::Deleted(row) => Ok(target_row(record, row.values, true)),
+        }
+    }
+
+    /// Applies the contract of the table to a mapped record.
+    fn fit(&self, row: MappedRow) -> Result<Vec<(String, ColumnValue)>, BuildError> {
+        let Some(definition) = self.source.definition() else { return Ok(row.values) };
+        match apply_contract(&definition.into, self.columns_are_inferred, row) {
+            Verdict::Row(ContractRow { values, new_keys }) => {
+                let mut known = self.new_keys.lock().unwrap_or_else(PoisonError::into_inner);
+                let room = NEW_KEYS_MAX.saturating_sub(known.found.len());
+                known.found.extend(new_keys.into_iter().take(room));
+                Ok(values)
+            }
+            Verdict::Reject(reason) => Err(BuildError::Reject(reason)),
+            Verdict::Freeze(reason) => Err(BuildError::Freeze(reason)),
+        }
+    }
+
+    /// Adds an event to the run of the sync if the source has new fields. Each process reports a field once per sync.
+    async fn report_new_keys(&self, tx: &mut Tx<'_>, now: Option<Timestamp>) -> Result<(), Error> {
+        let new: Vec<String> = {
+            let mut known = self.new_keys.lock().unwrap_or_else(PoisonError::into_inner);
+            let new: Vec<String> = known.found.difference(&known.reported).cloned().collect();
+            known.reported.extend(new.iter().cloned());
+            new
+        };
+        if new.is_empty() || self.sync.is_nil() {
+            return Ok(());
+        }
+        let Some(sync) = tx.sync(self.sync).await? else { return Ok(()) };
+        let text = format!(
+            "the source has fields without a column: {}; name them in the definition and apply it to add columns",
+            new.join(", ")
+        );
+        super::plan::record_event(tx, &sync, Level::Warn, &text, now).await
+    }
+
+    /// Writes rows. If the database refuses one, it is found by bisection and rejected, and the rest is written.
+    async fn write_rows(
+        &self,
+        tx: &mut Tx<'_>,
+        rows: Rows<'_>,
+        rejects: &mut Vec<NewReject>,
+        now: Option<Timestamp>,
+    ) -> Result<(), Error> {
+        let mut spans = vec![(0, rows.len())];
+        while let Some((from, to)) = spans.pop() {
+            tx.savepoint().await?;
+            let written = match rows {
+                Rows::Diamonds(all) => {
+                    tx.upsert_diamonds(&self.tables.feed, &all[from..to], self.built, now).await
+                }
+                Rows::Target(all) => tx.upsert_rows(&self.tables, &all[from..to], self.built, now).await,
+            };
+            match written {
+                Ok(_) => tx.release_savepoint().await?,
+                Err(error) if error.is_bad_value() => {
+                    tx.rollback_to_savepoint().await?;
+                    if to - from == 1 {
+                        rejects.push(rows.reject(from, &error));
+                    } else {
+                        let middle = from.midpoint(to);
+                        spans.extend([(middle, to), (from, middle)]);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Rows of one table.
+#[derive(Clone, Copy)]
+enum Rows<'a> {
+    Diamonds(&'a [PricedStone]),
+    Target(&'a [TargetRow]),
+}
+
+impl Rows<'_> {
+    const fn len(self) -> usize {
+        match self {
+            Self::Diamonds(all) => all.len(),
+            Self::Target(all) => all.len(),
+        }
+    }
+
+    /// Describes a row that the database refused.
+    fn reject(self, index: usize, error: &Error) -> NewReject {
+        let (record_id, payload) = match self {
+            Self::Diamonds(all) => {
+                let stone = &all[index].stone;
+                (stone.stone_id.clone(), serde_json::to_string(stone).unwrap_or_default())
+            }
+            Self::Target(all) => (all[index].record_id.clone(), format!("{:?}", all[index].values)),
+        };
+        NewReject { record_id, stage: Stage::Upsert, reason: crate::retry_policy::chain(error), payload }
+    }
+}
+
+fn target_row(record: &OpenRecord, values: Vec<(String, ColumnValue)>, is_deleted: bool) -> Built {
+    Built::Row(TargetRow {
+        record_id: record.record_id.clone(),
+        payload_hash: record.payload_hash.clone(),
+        values,
+        is_deleted,
+    })
+}

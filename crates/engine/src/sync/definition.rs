@@ -1,0 +1,154 @@
+//! Feeds that a definition file describes: what the file leaves open is decided once, and their tables.
+
+use super::Syncs;
+use super::feeds::{FeedChange, check_uses, network};
+use tidemill_core::feed::{Feed, REST_KIND};
+use tidemill_core::feed_definition::{FeedDefinition, Paginator};
+use tidemill_core::records::FeedTablePlan;
+use tidemill_core::{Json, request};
+use tidemill_feeds::Secret;
+use tidemill_feeds::rest::{RestSource, parse_definition};
+use tidemill_store::{Error, Refusal, RefusalCode, TablePlan};
+
+impl Syncs {
+    /// Returns a feed with the settings of its definition file. If the file leaves the paginator, the list of records
+    /// or the columns open, one request decides them, so that all syncs read and write alike. An unchanged file keeps
+    /// what was decided.
+    pub(super) async fn with_definition(&self, feed: Feed, text: &str) -> Result<Feed, Error> {
+        let parsed = parse_definition(text).map_err(|errors| {
+            let first = errors.first().map(ToString::to_string).unwrap_or_default();
+            refused(format!("the definition has {} errors; the first: {first}", errors.len()))
+        })?;
+        if parsed.feed != feed.feed {
+            let named = &parsed.feed;
+            return Err(refused(format!("the definition is of feed `{named}`, not of feed `{}`", feed.feed)));
+        }
+        let known = self.engine.store().feeds().await?.into_iter().find(|known| known.feed.feed == feed.feed);
+        if let Some(known) = known
+            && known.feed.definition_text() == Some(text)
+        {
+            let Feed { project_id, created_at, defined_by, .. } = feed;
+            return Ok(Feed { project_id, created_at, defined_by, ..known.feed });
+        }
+        let is_open = leaves_open(&parsed);
+        let columns_are_inferred = parsed.into.columns.is_empty();
+        let feed = with_settings(feed, &parsed, text, columns_are_inferred);
+        // Before the source is asked, and with one error for all refused uses.
+        check_uses(&feed, None, self.engine.reach())?;
+        if !is_open {
+            return Ok(feed);
+        }
+        let pinned = self.pin(&feed, parsed).await?;
+        Ok(with_settings(feed, &pinned, text, columns_are_inferred))
+    }
+
+    /// Asks the source for what the definition leaves open.
+    async fn pin(&self, feed: &Feed, definition: FeedDefinition) -> Result<FeedDefinition, Error> {
+        let reach = self.engine.reach();
+        let network = network(feed, reach).map_err(|error| refused(error.to_string()))?;
+        let secrets = |name: &str| std::env::var(name).ok().map(Secret::new);
+        let source = RestSource::new(definition, &secrets, &network, self.settings.tuning.clone());
+        let pinned = match source {
+            Ok(source) => source.pinned().await,
+            Err(error) => Err(error),
+        };
+        pinned.map_err(|error| {
+            Error::Refused(Refusal {
+                code: RefusalCode::BadValue,
+                message: format!(
+                    "the source could not be asked for what the definition leaves open: {error}"
+                ),
+                hint: Some("write `paginator`, `data_selector` and `columns` in the definition".to_owned()),
+            })
+        })
+    }
+
+    /// Returns the table that a feed would have with a definition. Changes nothing.
+    pub async fn plan_feed(&self, change: FeedChange) -> Result<FeedTablePlan, Error> {
+        request::check_name("feed", &change.feed.feed)?;
+        request::check_name("project", &change.feed.project_id)?;
+        let text = change.definition.unwrap_or_default();
+        let feed = self.with_definition(change.feed, &text).await?;
+        let definition = definition_in(&feed)?;
+        let plan = self.engine.store().plan_table(&definition.into).await?;
+        Ok(shown(&feed.feed, &definition, plan))
+    }
+
+    /// Returns the changes that the table of a feed needs.
+    pub async fn table_plan(&self, feed: &str) -> Result<FeedTablePlan, Error> {
+        let definition = definition_in(&self.engine.store().feed(feed.to_owned()).await?.feed)?;
+        let plan = self.engine.store().plan_table(&definition.into).await?;
+        Ok(shown(feed, &definition, plan))
+    }
+
+    /// Creates the table of a feed, or adds columns to it, and returns what is left to do.
+    pub async fn create_table(&self, feed: &str) -> Result<FeedTablePlan, Error> {
+        let record = self.engine.store().feed(feed.to_owned()).await?;
+        check_uses(&record.feed, None, self.engine.reach())?;
+        let definition = definition_in(&record.feed)?;
+        let plan = self.engine.store().plan_table(&definition.into).await?;
+        if plan.problems.is_empty() && !plan.statements.is_empty() {
+            if !plan.exists {
+                // A table that was dropped has lost its rows. The next full sync or `feed rebuild` writes all of them.
+                self.forget_rows(feed).await?;
+            }
+            self.engine.store().create_target(&plan).await?;
+        }
+        self.table_plan(feed).await
+    }
+
+    /// Lets every row of a feed be built again.
+    pub(super) async fn forget_rows(&self, feed: &str) -> Result<(), Error> {
+        let feed = feed.to_owned();
+        let forget = self.engine.store().write(move |mut tx| {
+            Box::pin(async move {
+                tx.skip_audit();
+                tx.forget_rows(&feed).await
+            })
+        });
+        forget.await.map(|_| ())
+    }
+}
+
+fn definition_in(feed: &Feed) -> Result<FeedDefinition, Error> {
+    let (name, kind) = (&feed.feed, &feed.kind);
+    let none = || refused(format!("feed `{name}` is of the kind `{kind}`, which has no table of its own"));
+    feed.definition().ok_or_else(none)?.map_err(refused)
+}
+
+/// Whether a request must decide a part of the definition.
+fn leaves_open(definition: &FeedDefinition) -> bool {
+    matches!(definition.paginator, Paginator::Auto { .. })
+        || definition.resource.data_selector.is_none()
+        || definition.into.columns.is_empty()
+}
+
+fn with_settings(feed: Feed, definition: &FeedDefinition, text: &str, columns_are_inferred: bool) -> Feed {
+    let settings = serde_json::json!({
+        "text": text, "columns_are_inferred": columns_are_inferred,
+        "definition": serde_json::to_value(definition).unwrap_or(Json::Null),
+    });
+    Feed {
+        kind: REST_KIND.to_owned(),
+        endpoint: definition.client.base_url.clone(),
+        username: None,
+        password_env: None,
+        rate: definition.client.rate,
+        settings,
+        ..feed
+    }
+}
+
+fn shown(feed: &str, definition: &FeedDefinition, plan: TablePlan) -> FeedTablePlan {
+    FeedTablePlan {
+        feed: feed.to_owned(),
+        table: definition.into.table.to_string(),
+        exists: plan.exists,
+        statements: plan.statements,
+        problems: plan.problems,
+    }
+}
+
+fn refused(message: String) -> Error {
+    Error::refused(RefusalCode::BadValue, message)
+}

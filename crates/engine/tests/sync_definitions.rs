@@ -1,0 +1,33 @@
+//! Syncs of feeds that a definition file describes, on each store.
+#![expect(clippy::expect_used, reason = "a failed step must end the test")]
+
+#[path = "sync_definitions/lies.rs"]
+mod lies;
+#[path = "sync_definitions/paginations.rs"]
+mod paginations;
+#[path = "sync_definitions/tables.rs"]
+mod tables;
+
+tidemill_testkit::on_both! {
+    worker_threads = 4;
+    paginations::single_page_equals_the_source,
+    paginations::page_number_equals_the_source,
+    paginations::offset_equals_the_source,
+    paginations::cursor_equals_the_source,
+    paginations::json_link_equals_the_source,
+    paginations::header_cursor_equals_the_source,
+    paginations::header_url_equals_the_source,
+    paginations::header_link_equals_the_source,
+    paginations::keyset_equals_the_source,
+    paginations::graphql_offset_equals_the_source,
+    paginations::graphql_connection_equals_the_source,
+    lies::cursor_that_does_not_move_fails_the_sync,
+    lies::flag_that_always_promises_more_fails_the_sync,
+    lies::count_that_stays_too_high_fails_the_sync,
+    lies::empty_page_in_the_middle_loses_nothing,
+    lies::ignored_filter_of_changes_is_harmless,
+    tables::dropped_table_fails_the_sync_and_is_filled_again,
+    tables::row_that_the_table_refuses_is_rejected_alone,
+    tables::append_keeps_every_version_once,
+    tables::changed_definition_ends_a_running_sync,
+}

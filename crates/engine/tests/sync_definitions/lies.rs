@@ -1,0 +1,71 @@
+//! Sources that lie: each lie is a typed failure with the evidence, or the table equals the source in spite of it.
+
+use tidemill_core::run::{Run, RunState};
+use tidemill_supplier::{Change, ChangeKind, RestKind};
+use tidemill_testkit::interface::Kind;
+use tidemill_testkit::rest_fixture::RestFixture;
+
+/// Runs a full sync of a lying source; returns its run.
+async fn lied_to(fixture: &RestFixture) -> Run {
+    let run = fixture.queue(true).await;
+    fixture.base.settle(&run).await
+}
+
+fn check_failed(run: &Run, words: &str) {
+    assert_eq!(run.status, RunState::Failed, "{}", run.metadata);
+    assert!(run.metadata.to_string().contains(words), "{}", run.metadata);
+}
+
+/// A cursor that never moves would be an endless list.
+pub(crate) async fn cursor_that_does_not_move_fails_the_sync(kind: Kind) {
+    let fixture = RestFixture::open(kind, RestKind::Cursor, 120).await;
+    let roles = fixture.base.roles();
+    fixture.base.supplier.handle.behave(|behaviour| behaviour.stuck_cursor = true);
+    check_failed(&lied_to(&fixture).await, "the same cursor");
+    fixture.base.supplier.handle.behave(|behaviour| behaviour.stuck_cursor = false);
+    fixture.sync(true).await;
+    fixture.check_equal().await;
+    roles.stop().await;
+}
+
+/// A flag that promises more after the last record contradicts the empty page.
+pub(crate) async fn flag_that_always_promises_more_fails_the_sync(kind: Kind) {
+    let fixture = RestFixture::open(kind, RestKind::Offset, 120).await;
+    let roles = fixture.base.roles();
+    fixture.base.supplier.handle.behave(|behaviour| behaviour.has_more = Some(true));
+    check_failed(&lied_to(&fixture).await, "reports more records in `meta.has_more`");
+    roles.stop().await;
+}
+
+/// A count that stays higher than the list fails the partition after all passes.
+pub(crate) async fn count_that_stays_too_high_fails_the_sync(kind: Kind) {
+    let fixture = RestFixture::open(kind, RestKind::Keyset, 60).await;
+    let roles = fixture.base.roles();
+    fixture.base.supplier.handle.behave(|behaviour| behaviour.count_lies_by = 5);
+    check_failed(&lied_to(&fixture).await, "were read in");
+    roles.stop().await;
+}
+
+/// An empty page in the middle of a chain is passed over; nothing is lost.
+pub(crate) async fn empty_page_in_the_middle_loses_nothing(kind: Kind) {
+    for pagination in [RestKind::Cursor, RestKind::HeaderLink, RestKind::GraphqlConnection] {
+        let fixture = RestFixture::open(kind, pagination, 120).await;
+        let roles = fixture.base.roles();
+        fixture.base.supplier.handle.behave(|behaviour| behaviour.empty_next = 3);
+        fixture.sync(true).await;
+        fixture.check_equal().await;
+        roles.stop().await;
+    }
+}
+
+/// A source that ignores the filter of changes returns all records: more work, and the same table.
+pub(crate) async fn ignored_filter_of_changes_is_harmless(kind: Kind) {
+    let fixture = RestFixture::open(kind, RestKind::PageNumber, 120).await;
+    let roles = fixture.base.roles();
+    fixture.sync(false).await;
+    fixture.base.supplier.handle.behave(|behaviour| behaviour.ignore_updated_since = true);
+    fixture.base.supplier.handle.change(&Change::random(ChangeKind::Price, 20, 1)).expect("a change");
+    fixture.sync(false).await;
+    fixture.check_equal().await;
+    roles.stop().await;
+}

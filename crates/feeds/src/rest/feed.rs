@@ -1,0 +1,239 @@
+//! The feed of a definition file: converts between the engine's queries and pages and those of the REST source.
+
+use super::{RestError, RestPage, RestSource};
+use crate::feed::{Feed, FeedCount, FeedFuture, Mapped, Reading};
+use crate::{Budgets, FeedError, MapError, Network, Secret, Tuning};
+use std::time::Duration;
+use tidemill_core::Timestamp;
+use tidemill_core::digest::{sha256, sha256_hex};
+use tidemill_core::feed::{FeedPage, FeedQuery, FieldRange, FieldValue, Item, RejectedItem};
+use tidemill_core::feed_definition::paging::CursorKind;
+use tidemill_core::feed_definition::request::Auth;
+use tidemill_core::feed_definition::{
+    CursorValue, FeedDefinition, Partition, Place, QueryRange, RecordQuery,
+};
+
+/// A feed that a definition file describes.
+pub(crate) struct RestFeed {
+    source: RestSource,
+    mapper_version: i32,
+    digest: String,
+}
+
+impl RestFeed {
+    /// Creates the client of a stored feed. Sends no request.
+    pub(crate) fn open(
+        feed: &tidemill_core::feed::Feed,
+        secrets: &dyn Fn(&str) -> Option<Secret>,
+        network: &Network,
+        tuning: Tuning,
+        budgets: &Budgets,
+    ) -> Result<Self, FeedError> {
+        let invalid = |reason| FeedError::InvalidSettings { feed: feed.feed.clone(), reason };
+        let definition = feed.definition().ok_or_else(|| invalid("it has no definition".to_owned()))?;
+        let definition = definition.map_err(invalid)?;
+        let (mapper_version, digest) = (mapper_version(&definition), digest(&definition));
+        let mut source = RestSource::new(definition, secrets, network, tuning)
+            .map_err(|error| error.into_feed_error(&feed.endpoint))?;
+        source.share_budget(budgets);
+        Ok(Self { source, mapper_version, digest })
+    }
+
+    fn spec(&self) -> &FeedDefinition {
+        self.source.definition()
+    }
+
+    /// Converts a query of the engine to the filters of the definition.
+    fn query(&self, query: &FeedQuery) -> Result<RecordQuery, FeedError> {
+        let spec = self.spec();
+        let mut filters = RecordQuery { updated_from: self.updated_from(query), ..RecordQuery::default() };
+        match &spec.partition {
+            Partition::None => {}
+            Partition::Heatmap { .. } | Partition::TimeWindows { .. } => {
+                filters.range = Some(QueryRange { from: query.range.from, to: query.range.to });
+            }
+            Partition::Values { values, .. } => {
+                let index = usize::try_from(query.range.from).ok();
+                let value = index.and_then(|index| values.get(index)).cloned();
+                let missing =
+                    || FeedError::InvalidQuery { reason: format!("no value has index {}", query.range.from) };
+                filters.value = Some(value.ok_or_else(missing)?);
+            }
+        }
+        Ok(filters)
+    }
+
+    fn updated_from(&self, query: &FeedQuery) -> Option<CursorValue> {
+        let (incremental, from) = (self.spec().incremental.as_ref()?, query.updated_from?);
+        Some(match incremental.kind {
+            CursorKind::Time { .. } => CursorValue::Time(from),
+            CursorKind::Number { .. } => CursorValue::Number(number_of(from)),
+        })
+    }
+
+    fn error(&self, error: RestError) -> FeedError {
+        error.into_feed_error(self.source.at())
+    }
+}
+
+impl Feed for RestFeed {
+    fn page_limit(&self) -> u32 {
+        self.source.page_limit()
+    }
+
+    fn range(&self) -> FieldRange {
+        let whole = FieldRange { from: 0, to: 1 };
+        match &self.spec().partition {
+            Partition::None => whole,
+            Partition::Values { values, .. } => {
+                FieldRange { from: 0, to: FieldValue::try_from(values.len()).unwrap_or(FieldValue::MAX) }
+            }
+            Partition::Heatmap { range, .. } | Partition::TimeWindows { range, .. } => {
+                FieldRange { from: range.min, to: range.max.unwrap_or(FieldValue::MAX) }
+            }
+        }
+    }
+
+    fn granularity(&self) -> FieldValue {
+        self.spec().partition.range().map_or(1, |range| range.granularity.max(1))
+    }
+
+    fn reading(&self) -> Reading {
+        let spec = self.spec();
+        let counts = matches!(spec.partition, Partition::Heatmap { .. }) || spec.trust.total.is_some();
+        Reading {
+            access: spec.paginator.access(),
+            page_size: spec.paginator.page_size(),
+            repeats_fail: spec.trust.repeats,
+            counts,
+            recounts: counts && spec.trust.recount,
+        }
+    }
+
+    fn fixed_ranges(&self, now: Timestamp) -> Option<Vec<FieldRange>> {
+        let queries = self.spec().partition.fixed_queries(now)?;
+        let ranges = queries.iter().enumerate().map(|(index, query)| {
+            let index = FieldValue::try_from(index).unwrap_or(FieldValue::MAX - 1);
+            query.range.map_or(FieldRange { from: index, to: index + 1 }, |range| FieldRange {
+                from: range.from,
+                to: range.to,
+            })
+        });
+        Some(ranges.collect())
+    }
+
+    fn changes_since(&self, watermark: Timestamp, _overlap: Duration) -> Option<Timestamp> {
+        let incremental = self.spec().incremental.as_ref()?;
+        let mark = match incremental.kind {
+            CursorKind::Time { .. } => CursorValue::Time(watermark),
+            CursorKind::Number { .. } => CursorValue::Number(number_of(watermark)),
+        };
+        Some(match incremental.start_after(mark) {
+            CursorValue::Time(time) => time,
+            CursorValue::Number(number) => time_of(number),
+        })
+    }
+
+    fn definition(&self) -> Option<&FeedDefinition> {
+        Some(self.spec())
+    }
+
+    fn digest(&self) -> Option<String> {
+        Some(self.digest.clone())
+    }
+
+    fn mapper_version(&self) -> i32 {
+        self.mapper_version
+    }
+
+    fn count<'a>(&'a self, query: &'a FeedQuery) -> FeedFuture<'a, FeedCount> {
+        Box::pin(async move {
+            let counted = self.source.count(&self.query(query)?).await.map_err(|error| self.error(error))?;
+            counted
+                .ok_or_else(|| FeedError::InvalidQuery { reason: "the definition has no count".to_owned() })
+        })
+    }
+
+    fn page<'a>(&'a self, query: &'a FeedQuery, place: &'a Place, limit: u32) -> FeedFuture<'a, FeedPage> {
+        Box::pin(async move {
+            let page = self.source.page(&self.query(query)?, place, limit).await;
+            page.map(page_of).map_err(|error| self.error(error))
+        })
+    }
+
+    fn lookup<'a>(&'a self, ids: &'a [String]) -> Option<FeedFuture<'a, Vec<String>>> {
+        self.spec().deletes.lookup.as_ref()?;
+        Some(Box::pin(async move {
+            let found = self.source.lookup(ids).await.map_err(|error| self.error(error))?;
+            Ok(found.unwrap_or_else(|| ids.to_vec()))
+        }))
+    }
+
+    fn map(&self, payload: &str) -> Result<Mapped, MapError> {
+        let row = self.source.map(payload).map_err(|error| MapError::new(error.to_string()))?;
+        Ok(if row.is_deleted { Mapped::Deleted(row) } else { Mapped::Row(row) })
+    }
+
+    fn set_rate(&self, per_second: f64) {
+        self.source.set_rate(per_second);
+    }
+}
+
+fn page_of(page: RestPage) -> FeedPage {
+    let numbers = page.items.iter().filter_map(|item| match item.cursor {
+        Some(CursorValue::Number(number)) => Some(number),
+        Some(CursorValue::Time(_)) | None => None,
+    });
+    let cursor_max = numbers.max();
+    let items = page.items.into_iter().map(|item| Item {
+        record_id: item.record_id,
+        offer_id: None,
+        payload: item.payload,
+        payload_hash: item.payload_hash,
+    });
+    let rejected = page.rejected.into_iter().map(|rejection| RejectedItem {
+        record_id: rejection.record_id,
+        place: rejection.place,
+        reason: rejection.reason,
+        payload: rejection.payload,
+        digest: rejection.digest,
+    });
+    FeedPage {
+        items: items.collect(),
+        rejected: rejected.collect(),
+        is_last: page.is_last,
+        next: page.next,
+        cursor_max,
+    }
+}
+
+/// Returns the number that a watermark stands for. Watermarks of feeds whose cursor is a number are stored as that many
+/// microseconds after the beginning of 1970.
+const fn number_of(watermark: Timestamp) -> i64 {
+    watermark.timestamp_micros()
+}
+
+/// Returns the watermark that stands for a number.
+pub fn time_of(number: i64) -> Timestamp {
+    tidemill_core::time::from_micros(number)
+}
+
+/// Derives the version of the mapping from everything that determines a row.
+fn mapper_version(definition: &FeedDefinition) -> i32 {
+    let parts = (&definition.into, &definition.deletes.flag, &definition.resource.primary_key);
+    let hash = sha256(serde_json::to_string(&parts).unwrap_or_default().as_bytes());
+    let [a, b, c, d, ..] = hash;
+    i32::from_be_bytes([a & 0x7f, b, c, d])
+}
+
+/// Derives the digest of what is read. Time limits, rates, headers and credentials may change between two syncs or
+/// within one.
+pub(crate) fn digest(definition: &FeedDefinition) -> String {
+    let mut read = definition.clone();
+    read.client.auth = Auth::None;
+    read.client.headers.clear();
+    (read.client.timeout_secs, read.client.rate, read.client.budget) = (0, 0, None);
+    let mut digest = sha256_hex(serde_json::to_string(&read).unwrap_or_default().as_bytes());
+    digest.truncate(32);
+    digest
+}
