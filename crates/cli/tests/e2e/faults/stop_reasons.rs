@@ -77,20 +77,19 @@ impl Case {
 }
 
 fn command_is_dead_before_its_key_moves_for_all_reasons(fixture: &Fixture) {
-    let mut cases: Vec<Case> =
-        CASES.iter().map(|(name, timeout, _)| Case::begin(fixture, name, *timeout)).collect();
-    let pids: Vec<i32> = cases
-        .iter()
-        .map(|case| {
-            let file = fixture.path(&format!("ledger.{}", case.name));
-            wait_until("the command runs", || std::fs::read_to_string(&file).ok()?.trim().parse().ok())
-        })
-        .collect();
     let mut successor = Process::worker(fixture, "next", &["--label", "next", "--slots", "6"], NEXT);
-    for (case, (_, _, actions)) in cases.iter_mut().zip(CASES) {
+    let mut pids = Vec::new();
+    let mut cases = Vec::new();
+    for (name, timeout_secs, actions) in CASES {
+        let mut case = Case::begin(fixture, name, timeout_secs);
+        let file = fixture.path(&format!("ledger.{name}"));
+        let read_pid = || std::fs::read_to_string(&file).ok()?.trim().parse::<i32>().ok();
+        pids.push(wait_until("the command runs", read_pid));
+        // At once: a time limit kills its command 26 s after the start.
         for action in actions {
             case.apply(fixture, *action);
         }
+        cases.push(case);
     }
     for case in &cases {
         fixture.wait_for_state(&case.next, RunState::Success);
@@ -100,12 +99,18 @@ fn command_is_dead_before_its_key_moves_for_all_reasons(fixture: &Fixture) {
     assert!(!pids.into_iter().any(is_alive), "a command outlived its run");
     for case in &mut cases {
         let cause = fixture.run(&case.first).end_cause;
-        let is_reported = case.name.ends_with("cancel") || case.name.starts_with("cancel");
-        assert!(!is_reported || cause == Some(EndCause::Cancelled), "{}: {cause:?}", case.name);
+        let is_cancelled = case.name.ends_with("cancel") || case.name.starts_with("cancel");
+        assert!(!is_cancelled || cause.is_some_and(ends_a_cancel), "{}: {cause:?}", case.name);
         case.worker.signal(Signal::CONT);
         case.worker.signal(Signal::TERM);
         assert_eq!(case.worker.wait_for_exit(TIMEOUT), Some(0), "{}", case.name);
     }
     successor.signal(Signal::TERM);
     assert_eq!(successor.wait_for_exit(TIMEOUT), Some(0));
+}
+
+/// Whether a cancelled run can end with this cause. The worker kills a stubborn command 5 s before the grace period
+/// ends; on a stalled machine the database ends the run before the worker's confirmation arrives.
+fn ends_a_cancel(cause: EndCause) -> bool {
+    matches!(cause, EndCause::Cancelled | EndCause::CancelGrace)
 }
