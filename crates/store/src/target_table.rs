@@ -4,6 +4,7 @@ mod bind;
 mod describe;
 mod names;
 mod plan;
+mod proof;
 mod rows;
 mod statements;
 

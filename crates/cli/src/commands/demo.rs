@@ -2,12 +2,14 @@
 
 mod console;
 mod runs;
+mod source;
 mod sync;
 
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::out::Out;
 use clap::Args;
+use source::DemoFeed;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
@@ -15,14 +17,19 @@ use std::process::ExitCode;
 
 /// The demonstration to run
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  tidemill demo\n  tidemill demo --runs --serve")]
+#[command(
+    after_help = "Examples:\n  tidemill demo\n  tidemill demo --feed rest\n  tidemill demo --runs --serve"
+)]
 pub(crate) struct DemoArgs {
     /// Number of stones that the simulated supplier offers
     #[arg(long, default_value_t = 50_000, value_name = "N",
           value_parser = clap::value_parser!(u32).range(100..=2_000_000))]
     pub(crate) stones: u32,
+    /// Feed to sync: diamonds of a GraphQL API, or items of a paged REST API in a table of your choice
+    #[arg(long, value_enum, default_value_t = DemoFeed::Nivoda, value_name = "FEED")]
+    pub(crate) feed: DemoFeed,
     /// Demonstrate runs instead of syncs: one of three workers is killed, and every request ends exactly once
-    #[arg(long)]
+    #[arg(long, conflicts_with = "feed")]
     pub(crate) runs: bool,
     /// Create the database at this path, and keep it after the demonstration
     #[arg(long, value_name = "FILE")]

@@ -5,6 +5,7 @@
 
 use super::DemoArgs;
 use super::console::DemoConsole;
+use super::source::{DemoFeed, PASSWORD_ENV, Proof};
 use crate::commands::sync::watch::{bar, describe_progress};
 use crate::config::Config;
 use crate::failure::Failure;
@@ -13,19 +14,17 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use tidemill_core::feed::Feed;
-use tidemill_core::reach::DefinedBy;
+use tidemill_core::feed::PartitionField;
 use tidemill_core::records::Sync;
 use tidemill_core::run::RunState;
-use tidemill_core::{Json, RunId, digest};
+use tidemill_core::{Json, RunId};
 use tidemill_engine::clock::{Clock, host_now};
-use tidemill_engine::sync::{FeedChange, SyncStatus, Syncs};
+use tidemill_engine::sync::{SyncStatus, Syncs};
 use tidemill_engine::{Engine, RetryPolicy};
 use tidemill_store::{Options, Store};
 use tidemill_supplier::{Change, ChangeKind, RunningSupplier, Supplier};
 use tokio::process::{Child, Command};
 
-const FEED: &str = "demo";
 const WORKERS: usize = 2;
 /// Time limit of one sync.
 const SYNC_TIMEOUT: Duration = Duration::from_mins(10);
@@ -59,7 +58,7 @@ async fn run(args: &DemoArgs, config: &Config, directory: &Path, out: Out) -> Re
         }
         options = Options::new(file.display().to_string(), host_now);
     }
-    let mut demo = Demo::prepare(args.stones, options, config, directory, out).await?;
+    let mut demo = Demo::prepare(args, options, config, directory, out).await?;
     let result = if args.serve {
         let console = DemoConsole::open(&demo.syncs, config, args, out).await?;
         console.run_beside(Box::pin(demo.run()), out).await
@@ -77,21 +76,22 @@ struct Demo {
     directory: PathBuf,
     roles: Vec<(String, Child)>,
     started: Instant,
+    feed: DemoFeed,
     stones: u32,
     out: Out,
 }
 
 /// Result of one sync.
 struct SyncResult {
+    feed: DemoFeed,
     sync: Sync,
     seconds: f64,
-    digest: String,
-    stones: usize,
+    table: Proof,
 }
 
 impl Demo {
     async fn prepare(
-        stones: u32,
+        args: &DemoArgs,
         options: Options,
         config: &Config,
         directory: &Path,
@@ -107,31 +107,14 @@ impl Demo {
         };
         let engine = Engine::new(store, Clock::Database, RetryPolicy::For(Duration::from_secs(10)));
         let syncs = Syncs::new(engine, settings);
-        let supplier =
-            tidemill_supplier::Config { stones, seed: 2_026, ..tidemill_supplier::Config::default() };
+        let supplier = tidemill_supplier::Config {
+            stones: args.stones,
+            seed: 2_026,
+            ..tidemill_supplier::Config::default()
+        };
         let supplier =
             Supplier::bind(supplier).await.map_err(|error| Failure::outage(error.to_string()))?.spawn();
-        let feed = Feed {
-            feed: FEED.to_owned(),
-            project_id: "default".to_owned(),
-            kind: "nivoda".to_owned(),
-            endpoint: supplier.endpoint.clone(),
-            username: Some("demo".to_owned()),
-            password_env: Some("TIDEMILL_DEMO_PASSWORD".to_owned()),
-            rate: 0,
-            settings: Json::Object(serde_json::Map::new()),
-            defined_by: DefinedBy::Operator,
-            created_at: host_now(),
-        };
-        let change = FeedChange {
-            feed,
-            definition: None,
-            copy_url: None,
-            schedule: None,
-            full_schedule: None,
-            time_zone: "UTC".to_owned(),
-        };
-        syncs.put_feed(change).await?;
+        args.feed.add(&syncs, &supplier).await?;
         let directory = directory.to_owned();
         Ok(Self {
             syncs,
@@ -140,18 +123,14 @@ impl Demo {
             directory,
             roles: Vec::new(),
             started,
-            stones,
+            feed: args.feed,
+            stones: args.stones,
             out,
         })
     }
 
     async fn run(&mut self) -> Result<ExitCode, Failure> {
-        let location = self.syncs.engine().store().location();
-        self.log(
-            &format!("a supplier with {} stones is at {}", self.stones, self.supplier.endpoint),
-            Style::Bold,
-        );
-        self.log(&format!("the table is in {location}, and empty"), Style::Bold);
+        self.introduce();
         for number in 1..=WORKERS {
             self.start(&format!("worker-{number}"), &["worker", "--pages-min", "2", "--pages-max", "4"])?;
         }
@@ -159,6 +138,7 @@ impl Demo {
         self.start("consolidator", &["consolidator"])?;
         self.log(&format!("{WORKERS} workers, a scheduler and a consolidator run as processes"), Style::Bold);
 
+        let records = self.feed.records();
         self.log("1. a full sync; one worker is killed during it", Style::Bold);
         let (full, killed) = self.sync(false, true).await?;
         let mut equal = self.check(&full);
@@ -166,7 +146,7 @@ impl Demo {
 
         let count = (self.stones / 100).max(1);
         self.log(
-            &format!("2. {count} stones change their price or picture; an incremental sync fetches them"),
+            &format!("2. {count} {records} change their price or picture; an incremental sync fetches them"),
             Style::Bold,
         );
         self.change(ChangeKind::Price, count / 2 + 1, 11)?;
@@ -174,34 +154,98 @@ impl Demo {
         let (changed, _) = self.sync(false, false).await?;
         equal &= self.check(&changed);
 
-        self.log(&format!("3. {count} stones are removed; a full sync marks them as deleted"), Style::Bold);
+        let outcome =
+            if self.feed == DemoFeed::Nivoda { "marks them as deleted" } else { "deletes their rows" };
+        self.log(&format!("3. {count} {records} are removed; a full sync {outcome}"), Style::Bold);
         self.change(ChangeKind::Vanish, count, 13)?;
         let (removed, _) = self.sync(true, false).await?;
         equal &= self.check(&removed);
 
+        let beside = if self.feed == DemoFeed::Rest { Some(self.sync_beside().await?) } else { None };
+        equal &= beside.as_ref().is_none_or(|beside| beside.iter().all(|(_, is_equal)| *is_equal));
+        self.print_summary(equal, killed, [&full, &changed, &removed], beside.as_ref());
+        Ok(if equal { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    }
+
+    fn introduce(&self) {
+        let (records, table) = (self.feed.records(), self.feed.table());
+        let at = match self.feed {
+            DemoFeed::Nivoda => &self.supplier.endpoint,
+            DemoFeed::Rest => &self.supplier.rest_url,
+        };
+        self.log(&format!("a supplier with {} {records} is at {at}", self.stones), Style::Bold);
+        let location = self.syncs.engine().store().location();
+        match self.feed {
+            DemoFeed::Nivoda => self.log(&format!("the table is in {location}, and empty"), Style::Bold),
+            DemoFeed::Rest => self.log(
+                &format!(
+                    "a definition file fills the table {table} in {location}, page by page with a cursor"
+                ),
+                Style::Bold,
+            ),
+        }
+    }
+
+    /// Syncs the diamonds of the same supplier and the items at the same time, with the same processes.
+    async fn sync_beside(&mut self) -> Result<[(SyncResult, bool); 2], Failure> {
+        let (items, diamonds) = (DemoFeed::Rest, DemoFeed::Nivoda);
+        self.log(
+            "4. the diamonds of the same supplier are added; both feeds sync at the same time",
+            Style::Bold,
+        );
+        diamonds.add(&self.syncs, &self.supplier).await?;
+        self.change(ChangeKind::Price, (self.stones / 100).max(1), 14)?;
+        let started = Instant::now();
+        let mut runs = Vec::new();
+        for feed in [diamonds, items] {
+            runs.push(self.syncs.start(feed.name(), false, None).await?.run_id);
+        }
+        let mut results = Vec::new();
+        for (feed, run) in [diamonds, items].into_iter().zip(runs) {
+            let (result, _) = self.follow(feed, &run, started, false).await?;
+            let is_equal = self.check(&result);
+            results.push((result, is_equal));
+        }
+        results.try_into().map_err(|_| Failure::outage("a sync has no result".to_owned()))
+    }
+
+    fn print_summary(
+        &self,
+        equal: bool,
+        killed: Option<String>,
+        syncs: [&SyncResult; 3],
+        beside: Option<&[(SyncResult, bool); 2]>,
+    ) {
         let seconds = self.started.elapsed().as_secs_f64();
         let style = if equal { Style::Success } else { Style::Error };
-        let summary = if equal {
-            "the table matched the supplier after each sync"
-        } else {
-            "the table does not match the supplier"
+        let summary = match (equal, beside) {
+            (true, None) => "the table matched the supplier after each sync",
+            (true, Some(_)) => "both tables matched the supplier after each sync",
+            (false, _) => "the table does not match the supplier",
         };
         self.log(&format!("{summary}; {seconds:.1} s in total"), style);
-        if self.out.is_json() {
-            let entry = |result: &SyncResult| {
-                serde_json::json!({
-                    "sync": result.sync.run_id, "run_type": result.sync.run_type.as_str(), "seconds": result.seconds,
-                    "partitions": result.sync.expected_workers, "count_calls": result.sync.count_calls,
-                    "records": result.sync.consolidation_processed, "deleted": result.sync.deleted,
-                    "stones": result.stones, "checksum": result.digest, "watermark": result.sync.watermark_after,
-                })
-            };
-            self.out.print_json(&serde_json::json!({
-                "equal": equal, "stones": self.stones, "seconds": seconds, "killed": killed,
-                "full": entry(&full), "incremental": entry(&changed), "deleted": entry(&removed),
-            }));
+        if !self.out.is_json() {
+            return;
         }
-        Ok(if equal { ExitCode::SUCCESS } else { ExitCode::from(1) })
+        let entry = |result: &SyncResult| {
+            let records = result.feed.records();
+            serde_json::json!({
+                "sync": result.sync.run_id, "run_type": result.sync.run_type.as_str(), "seconds": result.seconds,
+                "partitions": result.sync.expected_workers, "count_calls": result.sync.count_calls,
+                "records": result.sync.consolidation_processed, "deleted": result.sync.deleted,
+                records: result.table.rows, "checksum": result.table.digest,
+                "watermark": result.sync.watermark_after,
+            })
+        };
+        let [full, changed, removed] = syncs.map(entry);
+        let mut printed = serde_json::json!({
+            "equal": equal, self.feed.records(): self.stones, "seconds": seconds, "killed": killed,
+            "full": full, "incremental": changed, "deleted": removed,
+        });
+        if let Some([(diamonds, _), (items, _)]) = beside {
+            printed["beside"] = serde_json::json!({"diamonds": entry(diamonds), "items": entry(items)});
+        }
+        self.out.print_json(&printed);
     }
 
     /// Starts a role as a process of its own, which can be killed.
@@ -212,7 +256,7 @@ impl Demo {
             .args(role)
             .envs(FAST_SETTINGS.iter().copied())
             .env("TIDEMILL_DATABASE", &self.database)
-            .env("TIDEMILL_DEMO_PASSWORD", "demo")
+            .env(PASSWORD_ENV, "demo")
             .stdin(std::process::Stdio::null())
             .stdout(log.try_clone().map_err(failed)?)
             .stderr(log)
@@ -226,23 +270,37 @@ impl Demo {
     /// Follows a sync until it ends. Returns the name of the worker that was killed during it.
     async fn sync(&mut self, full: bool, kill: bool) -> Result<(SyncResult, Option<String>), Failure> {
         let started = Instant::now();
-        let run = self.syncs.start(FEED, full, None).await?.run_id;
+        let run = self.syncs.start(self.feed.name(), full, None).await?.run_id;
+        self.follow(self.feed, &run, started, kill).await
+    }
+
+    async fn follow(
+        &mut self,
+        feed: DemoFeed,
+        run: &RunId,
+        started: Instant,
+        kill: bool,
+    ) -> Result<(SyncResult, Option<String>), Failure> {
+        let field = self.syncs.engine().store().feed(feed.name().to_owned()).await?.feed.partition_field();
         let mut killed = None;
         let mut step = 0;
         loop {
             let status = self.syncs.status(run.as_str()).await.ok();
             if let Some(status) = &status {
                 self.show(&describe_progress(status));
-                self.log_milestones(status, &mut step);
+                self.log_milestones(status, &field, &mut step);
                 let read: i64 = status.partitions.iter().map(|one| i64::from(one.next_offset)).sum();
                 if kill && killed.is_none() && read * 3 > status.sync.predicted {
                     killed = self.kill_worker();
                 }
             }
-            let found = self.syncs.engine().run(&run).await?;
+            let found = self.syncs.engine().run(run).await?;
             if found.status.is_terminal() {
                 self.show("");
-                return self.read_result(&run, found.status, started).await.map(|result| (result, killed));
+                return self
+                    .read_result(feed, run, found.status, started)
+                    .await
+                    .map(|result| (result, killed));
             }
             if started.elapsed() > SYNC_TIMEOUT {
                 return Err(Failure::outage(format!(
@@ -255,7 +313,7 @@ impl Demo {
     }
 
     /// Logs the end of the scan and of the fetch.
-    fn log_milestones(&self, status: &SyncStatus, step: &mut u8) {
+    fn log_milestones(&self, status: &SyncStatus, field: &PartitionField, step: &mut u8) {
         use tidemill_core::sync::SyncState as S;
         let sync = &status.sync;
         if *step == 0 {
@@ -266,6 +324,11 @@ impl Demo {
                 ),
                 Style::Plain,
             );
+            if self.feed == DemoFeed::Rest {
+                let labels: Vec<String> =
+                    status.partitions.iter().take(3).map(|partition| field.label(partition.range)).collect();
+                self.log(&format!("   the first partitions: {}", labels.join("; ")), Style::Dim);
+            }
             *step = 1;
         }
         if *step == 1 && matches!(sync.state, S::ConsolidationTriggered | S::Consolidating | S::Completed) {
@@ -288,6 +351,7 @@ impl Demo {
     /// Reads the result of a sync and the checksum of the table.
     async fn read_result(
         &self,
+        feed: DemoFeed,
         run: &RunId,
         status: RunState,
         started: Instant,
@@ -299,39 +363,22 @@ impl Demo {
         }
         let sync = self.syncs.engine().store().sync(run.to_string()).await?;
         let seconds = started.elapsed().as_secs_f64();
-        let mut lines = String::new();
-        let (mut after, mut stones) = (String::new(), 0);
-        loop {
-            let rows = self.syncs.engine().store().proof_rows(FEED.to_owned(), after.clone(), 5_000).await?;
-            let Some(last) = rows.last() else { break };
-            after.clone_from(&last.stone_id);
-            for row in &rows {
-                line(&mut lines, &row.stone_id, &hex(&row.payload_hash), row.feed_price, row.retail_price);
-            }
-            stones += rows.len();
-        }
-        Ok(SyncResult { sync, seconds, digest: digest::sha256_hex(lines.as_bytes()), stones })
+        let table = feed.table_proof(&self.syncs).await?;
+        Ok(SyncResult { feed, sync, seconds, table })
     }
 
-    /// Compares the result with the supplier, with prices computed here: 15 % markup, rounded half up.
+    /// Compares the result with the supplier.
     fn check(&self, result: &SyncResult) -> bool {
-        let mut source = self.supplier.handle.truth();
-        source.retain(|stone| stone.available);
-        source.sort_unstable_by(|one, other| one.id.cmp(&other.id));
-        let mut lines = String::new();
-        for stone in &source {
-            let price = i64::from(stone.price);
-            line(&mut lines, &stone.id, &stone.sha256, price, (price * 115 + 50) / 100);
-        }
-        let digest = digest::sha256_hex(lines.as_bytes());
-        let equal = digest == result.digest && source.len() == result.stones;
+        let source = result.feed.source_proof(&self.supplier);
+        let equal = source.digest == result.table.digest && source.rows == result.table.rows;
         let style = if equal { Style::Success } else { Style::Error };
-        let (ours, theirs) = (&result.digest[..12], &digest[..12]);
+        let (ours, theirs) = (&result.table.digest[..12], &source.digest[..12]);
         self.log(
             &format!(
-                "   check: {} stones in the table, {} at the supplier; checksums {ours} and {theirs}",
-                result.stones,
-                source.len()
+                "   check: {} {} in the table, {} at the supplier; checksums {ours} and {theirs}",
+                result.table.rows,
+                result.feed.records(),
+                source.rows
             ),
             style,
         );
@@ -356,9 +403,10 @@ impl Demo {
             partitions.iter().map(|partition| partition.stored).max().unwrap_or(0),
         );
         #[expect(clippy::cast_precision_loss, reason = "an approximate rate")]
-        let rate = result.stones as f64 / result.seconds.max(0.001);
+        let rate = result.table.rows as f64 / result.seconds.max(0.001);
+        let records = result.feed.records();
         self.log(
-            &format!("   {rate:.0} stones/s; {} partitions of {min} to {max} stones", partitions.len()),
+            &format!("   {rate:.0} {records}/s; {} partitions of {min} to {max} {records}", partitions.len()),
             Style::Dim,
         );
         Ok(())
@@ -394,17 +442,4 @@ impl Demo {
         self.supplier.stop().await;
         self.syncs.engine().store().close().await;
     }
-}
-
-fn line(lines: &mut String, stone: &str, hash: &str, price: i64, retail: i64) {
-    use std::fmt::Write as _;
-    let _ = writeln!(lines, "{stone} {hash} {price} {retail}");
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

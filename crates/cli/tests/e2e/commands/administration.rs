@@ -384,3 +384,44 @@ fn demo_syncs_a_feed_correctly() {
         assert_eq!(message["deleted"]["stones"], 2_970, "{message}");
     }
 }
+
+/// The demo of a REST API: a table of items through a killed worker, changes and deletions, and the diamonds beside it.
+#[test]
+fn demo_syncs_a_rest_api_beside_the_diamonds() {
+    for kind in [Kind::Sqlite, Kind::Postgres] {
+        let fixture = Fixture::bare(kind);
+        let demo = |args: &[&str]| {
+            let mut command = std::process::Command::new(TIDEMILL);
+            fixture.prepare(&mut command);
+            command.args(["demo", "--feed", "rest", "--stones", "3000"]).args(args);
+            command.env("TMPDIR", fixture.path(""));
+            if kind == Kind::Postgres {
+                command.args(["--database", &fixture.url]);
+            }
+            command
+        };
+        let ran = run_within(&mut demo(&["--json"]), Duration::from_mins(2));
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let message: serde_json::Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
+        assert_eq!((&message["equal"], &message["killed"]), (&true.into(), &"worker-1".into()), "{message}");
+        assert_eq!(
+            (&message["full"]["items"], &message["deleted"]["items"]),
+            (&3_000.into(), &2_970.into()),
+            "{message}"
+        );
+        let beside = &message["beside"];
+        assert_eq!(
+            (&beside["diamonds"]["run_type"], &beside["items"]["run_type"]),
+            (&"full".into(), &"incremental".into()),
+            "{message}"
+        );
+        assert!(beside["diamonds"]["stones"].as_u64().unwrap() > 0, "{message}");
+        assert_eq!(beside["items"]["items"], 2_970, "{message}");
+        if kind == Kind::Sqlite {
+            let ran = run_within(&mut demo(&[]), Duration::from_mins(2)).ok();
+            for words in ["the table public.items", "the first partitions: ", "both tables matched"] {
+                assert!(ran.contains(words), "{words}: {ran}");
+            }
+        }
+    }
+}
