@@ -2,6 +2,7 @@
 
 mod apply;
 pub(crate) mod args;
+mod confirm;
 pub(super) mod definition;
 mod show;
 mod watermark;

@@ -80,6 +80,7 @@ fn url_becomes_a_definition_and_its_rows_are_shown() {
         "records    10 in the answer, at `$`",
         "id         id",
         "paginator  header_link",
+        "page 2     10 other records confirm the paginator",
         "x-total-count",
         "changed    updated_at",
         "customer_name",

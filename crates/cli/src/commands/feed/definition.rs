@@ -1,6 +1,7 @@
 //! `tidemill feed try`, `check`, `preview` and `schema`: definition files, without a database.
 
 use super::args::DefinitionCommand;
+use super::confirm::{Confirmation, confirm};
 use crate::commands::definition_file::{self, display_name};
 use crate::environment;
 use crate::failure::Failure;
@@ -217,12 +218,21 @@ async fn try_url(
         .await
         .map_err(|error| failure(&error))?;
     let table = table.unwrap_or_else(|| format!("public.{}", column_name(&name)));
-    let definition = found.to_yaml(&name, &table);
+    let mut definition = found.to_yaml(&name, &table);
+    let confirmation = if found.recognition.paginator.is_some() {
+        let confirmed = confirm(&definition, tuning());
+        out.wait_with_progress(|| "waiting for the second page".to_owned(), confirmed).await
+    } else {
+        None
+    };
+    if let Some(question) = confirmation.as_ref().and_then(Confirmation::question) {
+        definition.insert_str(0, &format!("# undecided: {question}\n"));
+    }
     if out.is_json() {
-        out.print_json(&exploration_json(&found, &definition));
+        out.print_json(&exploration_json(&found, confirmation.as_ref(), &definition));
         return Ok(ExitCode::SUCCESS);
     }
-    print_exploration(&found, out);
+    print_exploration(&found, confirmation.as_ref(), out);
     if !is_file {
         out.print_document(&definition);
         return Ok(ExitCode::SUCCESS);
@@ -255,7 +265,7 @@ fn name_of(url: &str) -> String {
     if name.is_empty() { "feed".to_owned() } else { name }
 }
 
-fn exploration_json(found: &Exploration, definition: &str) -> Json {
+fn exploration_json(found: &Exploration, confirmation: Option<&Confirmation>, definition: &str) -> Json {
     let Recognition { data_selector, records, primary_key, paginator, total, time_field, columns, undecided } =
         &found.recognition;
     json!({
@@ -263,6 +273,7 @@ fn exploration_json(found: &Exploration, definition: &str) -> Json {
         "records": records,
         "primary_key": primary_key.as_ref().map(ToString::to_string),
         "paginator": paginator.as_ref().map(Paginator::word),
+        "confirmation": confirmation.map(Confirmation::json),
         "total": total.as_ref().map(ToString::to_string),
         "time_field": time_field.as_ref().map(ToString::to_string),
         "columns": columns,
@@ -271,7 +282,7 @@ fn exploration_json(found: &Exploration, definition: &str) -> Json {
     })
 }
 
-fn print_exploration(found: &Exploration, out: Out) {
+fn print_exploration(found: &Exploration, confirmation: Option<&Confirmation>, out: Out) {
     let unknown = || "not recognised".to_owned();
     let recognition = &found.recognition;
     let list = recognition
@@ -283,6 +294,9 @@ fn print_exploration(found: &Exploration, out: Out) {
     out.print(format!("id         {}", path(&recognition.primary_key)));
     let paginator = recognition.paginator.as_ref().map_or_else(unknown, |found| found.word().to_owned());
     out.print(format!("paginator  {paginator}"));
+    if let Some(confirmation) = confirmation {
+        out.print(format!("page 2     {}", confirmation.line()));
+    }
     out.print(format!("total      {}", recognition.total.as_ref().map_or_else(unknown, ToString::to_string)));
     out.print(format!("changed    {}", path(&recognition.time_field)));
     out.print("");
@@ -305,7 +319,8 @@ fn print_exploration(found: &Exploration, out: Out) {
     let mut header = vec!["COLUMN", "TYPE"];
     header.extend(["FIRST", "SECOND", "THIRD", "FOURTH", "FIFTH"].into_iter().take(samples.len()));
     out.print_table(&header, &rows.collect::<Vec<_>>());
-    for question in &recognition.undecided {
+    let unconfirmed = confirmation.and_then(Confirmation::question);
+    for question in unconfirmed.iter().chain(&recognition.undecided) {
         out.inform(format!("undecided: {question}"));
     }
 }
