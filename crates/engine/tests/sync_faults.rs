@@ -52,6 +52,7 @@ tidemill_testkit::on_both! {
 /// Faults that only PostgreSQL can have: single locked rows, and a server that stops.
 mod on_postgres {
     use super::{connection_cuts, consolidators, simultaneous_end};
+    use tidemill_testkit::interface::Kind;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn second_last_partition_counts_the_first() {
@@ -80,12 +81,57 @@ mod on_postgres {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn sync_survives_cut_connections() {
-        connection_cuts::simulation(std::time::Duration::from_secs(10)).await;
+        connection_cuts::simulation(Kind::Postgres, std::time::Duration::from_secs(10)).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     #[ignore = "long; cargo xtask soak runs it"]
     async fn soak_sync_survives_cut_connections() {
-        connection_cuts::simulation(super::fixture::soak()).await;
+        connection_cuts::simulation(Kind::Postgres, super::fixture::soak()).await;
+    }
+}
+
+tidemill_testkit::on_rest! {
+    kills::sync_survives_killed_schedulers, except [];
+    kills::sync_survives_killed_workers, except [];
+    kills::sync_survives_killed_consolidators, except [];
+    kills::sync_survives_the_death_of_all_roles, except [];
+    messages::repeated_late_and_unordered_page_messages_are_safe, except [];
+    messages::page_delivered_to_two_workers_is_stored_once, except [];
+    messages::messages_after_completion_change_nothing, except [];
+    messages::messages_after_a_failure_change_nothing, except [];
+    messages::repeated_consolidation_message_consolidates_once, except [];
+    simultaneous_end::simultaneous_last_partitions_trigger_one_consolidation, except [];
+    changing_source::records_sold_during_paging_are_handled, except [PageNumber];
+    changing_source::records_changed_during_paging_are_handled, except [PageNumber];
+    changing_source::changes_around_the_window_end_arrive, except [];
+    partial_failures::records_of_a_failed_sync_are_consolidated_by_the_next, except [];
+    partial_failures::half_failed_first_sync_is_completed_by_the_next, except [];
+    shutdown::shutdown_finishes_the_current_page_and_releases_leases, except [];
+    shutdown::shutdown_during_the_scan_passes_the_run_on, except [];
+}
+
+/// Cut connections, which only PostgreSQL has.
+mod rest_on_postgres {
+    use super::connection_cuts::simulation;
+    use super::fixture::soak;
+    use std::time::Duration;
+    use tidemill_testkit::interface::Kind;
+    use tidemill_testkit::rest_fixture::{any_of, paged_except};
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn rest_sync_survives_cut_connections() {
+        let pagination = any_of(&paged_except(&[]));
+        simulation((Kind::Postgres, pagination), Duration::from_secs(10)).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    #[ignore = "long; cargo xtask soak runs it"]
+    async fn soak_rest_sync_survives_cut_connections() {
+        let paginations = paged_except(&[]);
+        let each = soak() / u32::try_from(paginations.len()).expect("there are few");
+        for pagination in paginations {
+            simulation((Kind::Postgres, pagination), each).await;
+        }
     }
 }

@@ -4,6 +4,7 @@
     clippy::missing_panics_doc,
     reason = "a fixture that cannot be set up or read must end the test"
 )]
+#![expect(clippy::print_stdout, reason = "a choice is printed for the reader of the output")]
 
 use std::collections::BTreeMap;
 
@@ -13,9 +14,10 @@ use tidemill_core::feed_definition::{JsonPath, JsonValue};
 use tidemill_core::records::Sync;
 use tidemill_core::run::RunState;
 use tidemill_engine::sync::{FeedChange, SyncSettings};
-use tidemill_supplier::{Config, RestDefinition, RestKind};
+pub use tidemill_supplier::RestKind;
+use tidemill_supplier::{Config, Handle, RestDefinition};
 
-use crate::interface::Kind;
+use crate::interface::{Fixture, Kind};
 use crate::sync_fixture::{SyncFixture, quick};
 
 /// Name of the feed of every fixture.
@@ -87,36 +89,12 @@ impl RestFixture {
 
     /// Returns the rows of the table.
     pub async fn rows(&self) -> BTreeMap<String, String> {
-        let shown = |column: &str| format!("coalesce(CAST({column} AS text), 'NULL')");
-        let columns: Vec<String> = COMPARED.iter().map(|(column, _)| shown(column)).collect();
-        let table = match self.base.base.kind {
-            Kind::Sqlite => "items",
-            Kind::Postgres | Kind::Pgbouncer | Kind::Sql => TABLE,
-        };
-        let text = format!("SELECT {} FROM {table}", columns.join(" || '|' || "));
-        let lines = self.base.base.plain.texts(&text).await.expect("the table is read");
-        let count = lines.len();
-        let id_of = |line: &String| line.split('|').next().unwrap_or_default().to_owned();
-        let rows: BTreeMap<String, String> = lines.into_iter().map(|line| (id_of(&line), line)).collect();
-        assert_eq!(rows.len(), count, "each id has one row");
-        rows
+        item_rows(&self.base.base).await
     }
 
     /// Returns the expected rows: the active items of the source.
     pub fn expected(&self) -> BTreeMap<String, String> {
-        let truth = self.base.supplier.handle.rest_truth();
-        truth
-            .into_iter()
-            .map(|(id, record)| {
-                let record = JsonValue::parse(record.as_bytes(), 64).expect("the truth is JSON");
-                let value = |path: &str| {
-                    let found = path.parse::<JsonPath>().expect("a path").select(&record).cloned();
-                    found.and_then(|value| value.scalar().map(str::to_owned)).unwrap_or("NULL".to_owned())
-                };
-                let values: Vec<String> = COMPARED.iter().map(|(_, path)| value(path)).collect();
-                (id, values.join("|"))
-            })
-            .collect()
+        expected_items(&self.base.supplier.handle)
     }
 
     /// Checks that the table equals the source, row by row.
@@ -132,6 +110,73 @@ impl RestFixture {
             expected.len()
         );
     }
+}
+
+impl SyncFixture {
+    /// Opens a fixture that syncs and compares the items of the REST API.
+    pub async fn rest(kind: Kind, pagination: RestKind, config: Config, settings: SyncSettings) -> Self {
+        let mut fixture = RestFixture::with(kind, pagination, config, settings).await.base;
+        ITEMS.clone_into(&mut fixture.feed);
+        fixture
+    }
+}
+
+/// Returns the rows of the table of items by id.
+pub(crate) async fn item_rows(base: &Fixture) -> BTreeMap<String, String> {
+    let shown = |column: &str| format!("coalesce(CAST({column} AS text), 'NULL')");
+    let columns: Vec<String> = COMPARED.iter().map(|(column, _)| shown(column)).collect();
+    let table = match base.kind {
+        Kind::Sqlite => "items",
+        Kind::Postgres | Kind::Pgbouncer | Kind::Sql => TABLE,
+    };
+    let text = format!("SELECT {} FROM {table}", columns.join(" || '|' || "));
+    let lines = base.plain.texts(&text).await.expect("the table is read");
+    let count = lines.len();
+    let id_of = |line: &String| line.split('|').next().unwrap_or_default().to_owned();
+    let rows: BTreeMap<String, String> = lines.into_iter().map(|line| (id_of(&line), line)).collect();
+    assert_eq!(rows.len(), count, "each id has one row");
+    rows
+}
+
+/// Returns the expected rows of the table of items by id: the active items of the source.
+pub(crate) fn expected_items(supplier: &Handle) -> BTreeMap<String, String> {
+    let row = |(id, record): (String, String)| {
+        let record = JsonValue::parse(record.as_bytes(), 64).expect("the truth is JSON");
+        let value = |path: &str| {
+            let found = path.parse::<JsonPath>().expect("a path").select(&record).cloned();
+            found.and_then(|value| value.scalar().map(str::to_owned)).unwrap_or("NULL".to_owned())
+        };
+        let values: Vec<String> = COMPARED.iter().map(|(_, path)| value(path)).collect();
+        (id, values.join("|"))
+    };
+    supplier.rest_truth().into_iter().map(row).collect()
+}
+
+/// Kinds of pagination with several pages.
+const PAGED: [RestKind; 10] = [
+    RestKind::PageNumber,
+    RestKind::Offset,
+    RestKind::Cursor,
+    RestKind::JsonLink,
+    RestKind::HeaderCursor,
+    RestKind::HeaderUrl,
+    RestKind::HeaderLink,
+    RestKind::Keyset,
+    RestKind::GraphqlOffset,
+    RestKind::GraphqlConnection,
+];
+
+/// Returns the kinds of pagination with several pages, except some.
+pub fn paged_except(excluded: &[RestKind]) -> Vec<RestKind> {
+    PAGED.into_iter().filter(|kind| !excluded.contains(kind)).collect()
+}
+
+/// Chooses one of some kinds of pagination at random, and prints it. `TIDEMILL_PAGINATION` repeats the choice.
+pub fn any_of(kinds: &[RestKind]) -> RestKind {
+    let wanted = std::env::var("TIDEMILL_PAGINATION").ok().and_then(|kind| kind.parse().ok());
+    let chosen = wanted.or_else(|| fastrand::choice(kinds).copied()).expect("there is a kind");
+    println!("pagination: TIDEMILL_PAGINATION={chosen}");
+    chosen
 }
 
 /// Returns settings under which a few hundred items make several partitions.

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tidemill_core::digest::sha256_hex;
 use tidemill_core::feed::Feed;
 use tidemill_core::reach::DefinedBy;
 use tidemill_core::records::Sync;
@@ -23,6 +24,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::interface::{Fixture, Kind};
+use crate::rest_fixture::{ITEMS, expected_items, item_rows};
 
 /// Name of the feed of every fixture.
 pub const FEED: &str = "nivoda-natural";
@@ -35,6 +37,8 @@ pub struct SyncFixture {
     pub base: Fixture,
     pub syncs: Syncs,
     pub supplier: RunningSupplier,
+    /// Feed that is synced and compared.
+    pub feed: String,
 }
 
 /// Running roles of a fixture.
@@ -43,10 +47,10 @@ pub struct Roles {
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// A stone in the canonical table, with the columns that the oracle compares.
+/// A stone in the canonical table, with the columns that the oracle compares, or a row of the table of items.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// SHA-256 of the raw record.
+    /// SHA-256 of the raw record, or of the columns of an item. Items have no prices in cents.
     pub sha256: String,
     pub feed_price: i64,
     pub retail_price: i64,
@@ -67,7 +71,7 @@ impl SyncFixture {
     /// Opens a fixture on an existing database.
     pub async fn on(base: Fixture, config: Config, settings: SyncSettings) -> Self {
         let supplier = Supplier::bind(config).await.expect("the supplier listens").spawn();
-        let fixture = Self { syncs: syncs(&base, settings), base, supplier };
+        let fixture = Self { syncs: syncs(&base, settings), base, supplier, feed: FEED.to_owned() };
         fixture.add_feed(FEED, &fixture.supplier.endpoint).await;
         fixture
     }
@@ -125,7 +129,7 @@ impl SyncFixture {
 
     /// Queues a sync of the feed.
     pub async fn queue(&self, full: bool) -> RunId {
-        self.syncs.start(FEED, full, None).await.expect("the sync is queued").run_id
+        self.syncs.start(&self.feed, full, None).await.expect("the sync is queued").run_id
     }
 
     /// Waits until a run has ended.
@@ -163,8 +167,13 @@ impl SyncFixture {
         self.base.store.sync(run.to_string()).await.expect("the sync is read")
     }
 
-    /// Returns the stones with this status in the canonical table.
+    /// Returns the stones with this status in the canonical table, or the rows of the table of items, which has no
+    /// deleted ones.
     pub async fn rows(&self, status: &str) -> BTreeMap<String, Row> {
+        if self.feed == ITEMS {
+            let rows = if status == "active" { item_rows(&self.base).await } else { BTreeMap::new() };
+            return hashed(rows);
+        }
         let hex = match self.base.kind {
             Kind::Sqlite => "lower(hex(payload_hash))",
             Kind::Postgres | Kind::Pgbouncer | Kind::Sql => "encode(payload_hash, 'hex')",
@@ -180,6 +189,9 @@ impl SyncFixture {
     /// Returns the expected content of the table: the supplier's data, with prices computed independently of the
     /// product.
     pub fn expected(&self) -> BTreeMap<String, Row> {
+        if self.feed == ITEMS {
+            return hashed(expected_items(&self.supplier.handle));
+        }
         let truth = self.supplier.handle.truth().into_iter().filter(|stone| stone.available);
         truth
             .map(|stone| {
@@ -313,6 +325,12 @@ pub fn quick() -> SyncSettings {
 
 fn identity(role: &str) -> Identity {
     Identity { name: format!("test-{role}"), host: "here".to_owned(), labels: Vec::new() }
+}
+
+/// Returns rows of items as the oracle compares them.
+fn hashed(rows: BTreeMap<String, String>) -> BTreeMap<String, Row> {
+    let row = |line: String| Row { sha256: sha256_hex(line.as_bytes()), feed_price: 0, retail_price: 0 };
+    rows.into_iter().map(|(id, line)| (id, row(line))).collect()
 }
 
 fn parse(line: &str) -> (String, Row) {

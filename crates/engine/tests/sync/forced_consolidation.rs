@@ -125,6 +125,7 @@ pub(crate) async fn full_sync_closes_every_gap(kind: Kind) {
         ),
         base: fixture.base.clone(),
         supplier: fixture.supplier,
+        feed: fixture.feed,
     };
     let roles = wide.roles();
     let full = wide.sync(true).await;

@@ -11,18 +11,32 @@ async fn lied_to(fixture: &RestFixture) -> Run {
     fixture.base.settle(&run).await
 }
 
-fn check_failed(run: &Run, words: &str) {
+/// Checks that a sync failed with one of these sentences as evidence.
+fn check_failed(run: &Run, evidence: &[&str]) {
     assert_eq!(run.status, RunState::Failed, "{}", run.metadata);
-    assert!(run.metadata.to_string().contains(words), "{}", run.metadata);
+    let message = run.metadata.to_string();
+    assert!(evidence.iter().any(|words| message.contains(words)), "{message}");
 }
 
-/// A cursor that never moves would be an endless list.
-pub(crate) async fn cursor_that_does_not_move_fails_the_sync(kind: Kind) {
-    let fixture = RestFixture::open(kind, RestKind::Cursor, 120).await;
+/// A cursor, URL or key that never moves would be an endless list.
+pub(crate) async fn cursor_that_does_not_move_fails_the_sync((kind, pagination): (Kind, RestKind)) {
+    let fixture = RestFixture::open(kind, pagination, 120).await;
     let roles = fixture.base.roles();
     fixture.base.supplier.handle.behave(|behaviour| behaviour.stuck_cursor = true);
-    check_failed(&lied_to(&fixture).await, "the same cursor");
+    check_failed(&lied_to(&fixture).await, &["the same cursor", "the same page"]);
     fixture.base.supplier.handle.behave(|behaviour| behaviour.stuck_cursor = false);
+    fixture.sync(true).await;
+    fixture.check_equal().await;
+    roles.stop().await;
+}
+
+/// A source that ignores the place of the page would be an endless list too.
+pub(crate) async fn page_that_repeats_fails_the_sync((kind, pagination): (Kind, RestKind)) {
+    let fixture = RestFixture::open(kind, pagination, 120).await;
+    let roles = fixture.base.roles();
+    fixture.base.supplier.handle.behave(|behaviour| behaviour.repeat_always = true);
+    check_failed(&lied_to(&fixture).await, &["the same cursor", "the same page", "reports a total of"]);
+    fixture.base.supplier.handle.behave(|behaviour| behaviour.repeat_always = false);
     fixture.sync(true).await;
     fixture.check_equal().await;
     roles.stop().await;
@@ -33,16 +47,16 @@ pub(crate) async fn flag_that_always_promises_more_fails_the_sync(kind: Kind) {
     let fixture = RestFixture::open(kind, RestKind::Offset, 120).await;
     let roles = fixture.base.roles();
     fixture.base.supplier.handle.behave(|behaviour| behaviour.has_more = Some(true));
-    check_failed(&lied_to(&fixture).await, "reports more records in `meta.has_more`");
+    check_failed(&lied_to(&fixture).await, &["reports more records in `meta.has_more`"]);
     roles.stop().await;
 }
 
 /// A count that stays higher than the list fails the partition after all passes.
-pub(crate) async fn count_that_stays_too_high_fails_the_sync(kind: Kind) {
-    let fixture = RestFixture::open(kind, RestKind::Keyset, 60).await;
+pub(crate) async fn count_that_stays_too_high_fails_the_sync((kind, pagination): (Kind, RestKind)) {
+    let fixture = RestFixture::open(kind, pagination, 60).await;
     let roles = fixture.base.roles();
     fixture.base.supplier.handle.behave(|behaviour| behaviour.count_lies_by = 5);
-    check_failed(&lied_to(&fixture).await, "were read in");
+    check_failed(&lied_to(&fixture).await, &["were read in", "reports a total of 65 records"]);
     roles.stop().await;
 }
 
@@ -59,8 +73,8 @@ pub(crate) async fn empty_page_in_the_middle_loses_nothing(kind: Kind) {
 }
 
 /// A source that ignores the filter of changes returns all records: more work, and the same table.
-pub(crate) async fn ignored_filter_of_changes_is_harmless(kind: Kind) {
-    let fixture = RestFixture::open(kind, RestKind::PageNumber, 120).await;
+pub(crate) async fn ignored_filter_of_changes_is_harmless((kind, pagination): (Kind, RestKind)) {
+    let fixture = RestFixture::open(kind, pagination, 120).await;
     let roles = fixture.base.roles();
     fixture.sync(false).await;
     fixture.base.supplier.handle.behave(|behaviour| behaviour.ignore_updated_since = true);

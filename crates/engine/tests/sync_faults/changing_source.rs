@@ -8,11 +8,13 @@ use tidemill_core::run::RunState;
 use tidemill_core::sync::SyncState;
 use tidemill_engine::sync::SyncSettings;
 use tidemill_supplier::{Change, ChangeKind, ChangeMix, Churn};
-use tidemill_testkit::interface::Kind;
+use tidemill_testkit::rest_fixture::ITEMS;
 use tidemill_testkit::sync_fixture::{Offsets, SyncFixture};
 use tokio::time::sleep;
 
-use crate::fixture::{Rng, Role, RoleSet, ended, fixture, planned, settings, slow, succeeded, until};
+use crate::fixture::{
+    Rng, Role, RoleSet, Subject, ended, fixture, open, planned, settings, slow, succeeded, until,
+};
 
 /// Checks that every live record is in the table with its current data, and that none is deleted. Records removed after
 /// they were read are found by the next full sync, because a source does not list them.
@@ -27,8 +29,8 @@ async fn check_alive(fixture: &SyncFixture) {
 
 /// Prices and payloads change, records are sold, return and appear with every page: after the sync and an incremental
 /// one the table equals the source.
-pub(crate) async fn records_sold_during_paging_are_handled(kind: Kind) {
-    let (mut dice, fixture) = (Rng::seeded(), fixture(kind).await);
+pub(crate) async fn records_sold_during_paging_are_handled(subject: impl Into<Subject>) {
+    let (mut dice, fixture) = (Rng::seeded(), fixture(subject).await);
     let roles = RoleSet::full(&fixture.syncs);
     let first = fixture.queue(true).await;
     succeeded(&fixture, &first).await;
@@ -48,13 +50,14 @@ pub(crate) async fn records_sold_during_paging_are_handled(kind: Kind) {
         sold += succeeded(&fixture, &run).await.deleted;
         fixture.check_equal().await;
     }
-    assert!(sold > 0, "no record was sold after it had been read");
+    // An incremental sync of the items contains sold ones with their flag, so it need not look for them.
+    assert!(sold > 0 || fixture.feed == ITEMS, "no record was sold after it had been read");
     roles.stop().await;
 }
 
 /// Also with records that are removed without a trace, which only a full sync detects.
-pub(crate) async fn records_changed_during_paging_are_handled(kind: Kind) {
-    let (mut dice, fixture) = (Rng::seeded(), fixture(kind).await);
+pub(crate) async fn records_changed_during_paging_are_handled(subject: impl Into<Subject>) {
+    let (mut dice, fixture) = (Rng::seeded(), fixture(subject).await);
     let roles = RoleSet::full(&fixture.syncs);
     let first = fixture.queue(true).await;
     succeeded(&fixture, &first).await;
@@ -94,8 +97,8 @@ async fn read_but_not_consolidated(
 }
 
 /// Three records change after they were read: just before the end of the window, at it, and after it.
-pub(crate) async fn changes_around_the_window_end_arrive(kind: Kind) {
-    let fixture = fixture(kind).await;
+pub(crate) async fn changes_around_the_window_end_arrive(subject: impl Into<Subject>) {
+    let fixture = fixture(subject).await;
     let mut roles = RoleSet::of(&fixture.syncs, &[Role::Scheduler]);
     let (run, sync) = read_but_not_consolidated(&fixture, &mut roles).await;
     let records: Vec<String> = fixture.expected().into_keys().take(3).collect();
@@ -115,9 +118,9 @@ pub(crate) async fn changes_around_the_window_end_arrive(kind: Kind) {
 
 /// A record changes after the end of the window and before the sync completes. Nothing is read twice here, so only a
 /// watermark at the end of the window includes it; a build that uses the time of completion fails here.
-pub(crate) async fn change_after_the_window_end_is_not_skipped(kind: Kind) {
+pub(crate) async fn change_after_the_window_end_is_not_skipped(subject: impl Into<Subject>) {
     let settings = SyncSettings { overlap: Duration::ZERO, ..settings() };
-    let fixture = SyncFixture::with(kind, slow(600, 0), settings).await;
+    let fixture = open(subject, slow(600, 0), settings).await;
     let mut roles = RoleSet::of(&fixture.syncs, &[Role::Scheduler]);
     let (run, _) = read_but_not_consolidated(&fixture, &mut roles).await;
     fixture.supplier.handle.change(&Change::random(ChangeKind::Price, 5, 1)).expect("prices change");
@@ -132,8 +135,8 @@ pub(crate) async fn change_after_the_window_end_is_not_skipped(kind: Kind) {
 }
 
 /// Most pages are shorter than requested. A build that takes a short page for the end fails here.
-pub(crate) async fn short_page_does_not_end_the_partition(kind: Kind) {
-    let fixture = SyncFixture::with(kind, slow(1_000, 0), settings()).await;
+pub(crate) async fn short_page_does_not_end_the_partition(subject: impl Into<Subject>) {
+    let fixture = open(subject, slow(1_000, 0), settings()).await;
     fixture.supplier.handle.behave(|behaviour| behaviour.short_percent = 70);
     let roles = RoleSet::full(&fixture.syncs);
     let run = fixture.queue(true).await;

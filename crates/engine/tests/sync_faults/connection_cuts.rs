@@ -15,7 +15,9 @@ use tidemill_testkit::sync_fixture::SyncFixture;
 use tokio::sync::watch;
 use tokio::task::block_in_place;
 
-use crate::fixture::{Rng, Role, RoleSet, TIMEOUT, change_queue, planned, settings, slow, succeeded};
+use crate::fixture::{
+    Rng, Role, RoleSet, Subject, TIMEOUT, change_queue, open, planned, settings, slow, succeeded,
+};
 
 pub(crate) async fn sync_survives_a_database_restart() {
     let mut dice = Rng::seeded();
@@ -96,7 +98,7 @@ pub(crate) async fn failed_check_is_not_a_success() {
 }
 
 /// Statements of a page and of a batch; the empty one matches any statement.
-const PLACES: [&str; 12] = [
+const PLACES: [&str; 13] = [
     "",
     "",
     "",
@@ -107,6 +109,7 @@ const PLACES: [&str; 12] = [
     "INTO ops.messages",
     "receive_messages",
     "INTO public.diamonds AS d",
+    "INTO \"public\".\"items\"",
     "SET consolidated_to",
     "UPDATE public.run_metadata",
 ];
@@ -127,11 +130,11 @@ fn small() -> SyncSettings {
 }
 
 /// Runs syncs with connections cut at random statements until the time is over.
-pub(crate) async fn simulation(lasts: Duration) {
+pub(crate) async fn simulation(subject: impl Into<Subject>, lasts: Duration) {
     let began = Instant::now();
     let first = std::env::var("TIDEMILL_SEED").ok().and_then(|seed| seed.parse().ok());
     let first: u64 = first.unwrap_or_else(|| host_now().timestamp_micros().unsigned_abs());
-    let fixture = SyncFixture::with(Kind::Postgres, slow(300, 0), small()).await;
+    let fixture = open(subject, slow(300, 0), small()).await;
     // A lost answer uses up a delivery, and here that happens constantly.
     for queue in [WORK_ITEMS, WORK_DONE, CONSOLIDATE] {
         change_queue(&fixture, queue, |settings| settings.deliveries_max = 90).await;

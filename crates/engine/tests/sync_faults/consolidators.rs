@@ -15,7 +15,9 @@ use tidemill_testkit::proxy::{Fault, Proxy};
 use tidemill_testkit::sync_fixture::SyncFixture;
 use tokio::time::sleep;
 
-use crate::fixture::{Role, RoleSet, change_queue, drained, fixture, planned, settings, succeeded, until};
+use crate::fixture::{
+    Role, RoleSet, Subject, change_queue, drained, fixture, planned, settings, succeeded, until,
+};
 
 /// Sets lock times shorter than a consolidation.
 async fn with_short_locks(fixture: &SyncFixture) {
@@ -47,8 +49,8 @@ async fn until_open(fixture: &SyncFixture, sync: &Sync, open: i64) {
     .await;
 }
 
-pub(crate) async fn consolidation_longer_than_its_lock_completes_once(kind: Kind) {
-    let fixture = fixture(kind).await;
+pub(crate) async fn consolidation_longer_than_its_lock_completes_once(subject: impl Into<Subject>) {
+    let fixture = fixture(subject).await;
     let mut roles = RoleSet::full(&fixture.syncs);
     let first = fixture.queue(true).await;
     succeeded(&fixture, &first).await;

@@ -11,7 +11,7 @@ use tidemill_engine::Identity;
 use tidemill_engine::clock::host_now;
 use tidemill_engine::sync::{ConsolidatorOptions, PagerOptions, SyncSettings, Syncs};
 use tidemill_store::Queue as _;
-use tidemill_supplier::{Behaviour, Config};
+use tidemill_supplier::{Behaviour, Config, RestKind};
 use tidemill_testkit::interface::Kind;
 use tidemill_testkit::sync_fixture::{SyncFixture, quick};
 use tokio::sync::watch;
@@ -81,8 +81,37 @@ pub(crate) fn slow(records: u32, latency_ms: u64) -> Config {
 }
 
 /// Opens a fixture of 2,000 records in about eight partitions.
-pub(crate) async fn fixture(kind: Kind) -> SyncFixture {
-    SyncFixture::with(kind, slow(2_000, 3), settings()).await
+pub(crate) async fn fixture(subject: impl Into<Subject>) -> SyncFixture {
+    open(subject, slow(2_000, 3), settings()).await
+}
+
+/// The database and the feed of a case.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Subject {
+    pub(crate) kind: Kind,
+    /// Pagination of the REST API. `None`: the Nivoda API.
+    pub(crate) pagination: Option<RestKind>,
+}
+
+impl From<Kind> for Subject {
+    fn from(kind: Kind) -> Self {
+        Self { kind, pagination: None }
+    }
+}
+
+impl From<(Kind, RestKind)> for Subject {
+    fn from((kind, pagination): (Kind, RestKind)) -> Self {
+        Self { kind, pagination: Some(pagination) }
+    }
+}
+
+/// Opens a fixture with these settings.
+pub(crate) async fn open(subject: impl Into<Subject>, config: Config, settings: SyncSettings) -> SyncFixture {
+    let Subject { kind, pagination } = subject.into();
+    match pagination {
+        Some(pagination) => SyncFixture::rest(kind, pagination, config, settings).await,
+        None => SyncFixture::with(kind, config, settings).await,
+    }
 }
 
 /// The role of a process.

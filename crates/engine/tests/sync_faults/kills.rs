@@ -2,10 +2,9 @@
 
 use tidemill_core::sync::SyncState;
 use tidemill_supplier::{Change, ChangeKind};
-use tidemill_testkit::interface::Kind;
 use tidemill_testkit::sync_fixture::SyncFixture;
 
-use crate::fixture::{Rng, Role, RoleSet, fixture, planned, succeeded, until};
+use crate::fixture::{Rng, Role, RoleSet, Subject, fixture, planned, succeeded, until};
 
 /// Syncs in one test.
 const ROUNDS: u64 = 3;
@@ -19,8 +18,8 @@ fn change_source(fixture: &SyncFixture, round: u64) {
     }
 }
 
-pub(crate) async fn sync_survives_killed_schedulers(kind: Kind) {
-    let (mut dice, fixture) = (Rng::seeded(), fixture(kind).await);
+pub(crate) async fn sync_survives_killed_schedulers(subject: impl Into<Subject>) {
+    let (mut dice, fixture) = (Rng::seeded(), fixture(subject).await);
     let mut roles = RoleSet::full(&fixture.syncs);
     for round in 0..ROUNDS {
         let run = fixture.queue(true).await;
@@ -36,8 +35,8 @@ pub(crate) async fn sync_survives_killed_schedulers(kind: Kind) {
     roles.stop().await;
 }
 
-pub(crate) async fn sync_survives_killed_workers(kind: Kind) {
-    let (mut dice, fixture) = (Rng::seeded(), fixture(kind).await);
+pub(crate) async fn sync_survives_killed_workers(subject: impl Into<Subject>) {
+    let (mut dice, fixture) = (Rng::seeded(), fixture(subject).await);
     let mut roles = RoleSet::full(&fixture.syncs);
     for round in 0..ROUNDS {
         let run = fixture.queue(true).await;
@@ -55,8 +54,8 @@ pub(crate) async fn sync_survives_killed_workers(kind: Kind) {
     roles.stop().await;
 }
 
-pub(crate) async fn sync_survives_killed_consolidators(kind: Kind) {
-    let (mut dice, fixture) = (Rng::seeded(), fixture(kind).await);
+pub(crate) async fn sync_survives_killed_consolidators(subject: impl Into<Subject>) {
+    let (mut dice, fixture) = (Rng::seeded(), fixture(subject).await);
     let mut roles = RoleSet::full(&fixture.syncs);
     for round in 0..ROUNDS {
         let run = fixture.queue(true).await;
@@ -80,8 +79,8 @@ pub(crate) async fn sync_survives_killed_consolidators(kind: Kind) {
     roles.stop().await;
 }
 
-pub(crate) async fn sync_survives_the_death_of_all_roles(kind: Kind) {
-    let (mut dice, fixture) = (Rng::seeded(), fixture(kind).await);
+pub(crate) async fn sync_survives_the_death_of_all_roles(subject: impl Into<Subject>) {
+    let (mut dice, fixture) = (Rng::seeded(), fixture(subject).await);
     let mut roles = RoleSet::full(&fixture.syncs);
     for round in 0..ROUNDS {
         let run = fixture.queue(true).await;

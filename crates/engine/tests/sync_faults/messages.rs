@@ -10,13 +10,12 @@ use tidemill_core::run::RunState;
 use tidemill_core::sync::SyncState;
 use tidemill_engine::sync::{PagerOptions, Syncs};
 use tidemill_store::Queue as _;
-use tidemill_testkit::interface::Kind;
 use tidemill_testkit::sync_fixture::{Offsets, SyncFixture};
 use tokio::time::sleep;
 
 use crate::fixture::{
-    Rng, Role, RoleSet, check_watermark_moved_once, drained, ended, fixture, planned, stored, succeeded,
-    until,
+    Rng, Role, RoleSet, Subject, check_watermark_moved_once, drained, ended, fixture, planned, stored,
+    succeeded, until,
 };
 
 /// Sends a message again, like a broker that lost track.
@@ -49,8 +48,8 @@ async fn state_text(fixture: &SyncFixture, sync: &Sync) -> String {
 }
 
 /// During the sync, every message ever seen in the queues is sent again, also with other offsets.
-pub(crate) async fn repeated_late_and_unordered_page_messages_are_safe(kind: Kind) {
-    let (mut dice, fixture) = (Rng::seeded(), fixture(kind).await);
+pub(crate) async fn repeated_late_and_unordered_page_messages_are_safe(subject: impl Into<Subject>) {
+    let (mut dice, fixture) = (Rng::seeded(), fixture(subject).await);
     let roles = RoleSet::of(&fixture.syncs, &[Role::Scheduler]);
     let run = fixture.queue(true).await;
     let sync = planned(&fixture, &run).await;
@@ -96,8 +95,8 @@ pub(crate) async fn repeated_late_and_unordered_page_messages_are_safe(kind: Kin
 }
 
 /// Two workers fetch the same page at the same time: one of them commits.
-pub(crate) async fn page_delivered_to_two_workers_is_stored_once(kind: Kind) {
-    let fixture = fixture(kind).await;
+pub(crate) async fn page_delivered_to_two_workers_is_stored_once(subject: impl Into<Subject>) {
+    let fixture = fixture(subject).await;
     let mut roles = RoleSet::of(&fixture.syncs, &[Role::Scheduler]);
     let run = fixture.queue(true).await;
     let sync = planned(&fixture, &run).await;
@@ -126,8 +125,8 @@ pub(crate) async fn page_delivered_to_two_workers_is_stored_once(kind: Kind) {
     roles.stop().await;
 }
 
-pub(crate) async fn messages_after_completion_change_nothing(kind: Kind) {
-    let fixture = fixture(kind).await;
+pub(crate) async fn messages_after_completion_change_nothing(subject: impl Into<Subject>) {
+    let fixture = fixture(subject).await;
     let mut roles = RoleSet::of(&fixture.syncs, &[Role::Scheduler]);
     let run = fixture.queue(true).await;
     let sync = planned(&fixture, &run).await;
@@ -161,8 +160,8 @@ pub(crate) async fn messages_after_completion_change_nothing(kind: Kind) {
     roles.stop().await;
 }
 
-pub(crate) async fn messages_after_a_failure_change_nothing(kind: Kind) {
-    let fixture = fixture(kind).await;
+pub(crate) async fn messages_after_a_failure_change_nothing(subject: impl Into<Subject>) {
+    let fixture = fixture(subject).await;
     let mut roles = RoleSet::of(&fixture.syncs, &[Role::Scheduler]);
     let run = fixture.queue(true).await;
     let sync = planned(&fixture, &run).await;
@@ -196,8 +195,8 @@ pub(crate) async fn messages_after_a_failure_change_nothing(kind: Kind) {
 }
 
 /// Two consolidation messages, processed at the same time.
-pub(crate) async fn repeated_consolidation_message_consolidates_once(kind: Kind) {
-    let fixture = fixture(kind).await;
+pub(crate) async fn repeated_consolidation_message_consolidates_once(subject: impl Into<Subject>) {
+    let fixture = fixture(subject).await;
     let mut roles = RoleSet::of(&fixture.syncs, &[Role::Scheduler]);
     let run = fixture.queue(true).await;
     let sync = planned(&fixture, &run).await;

@@ -5,20 +5,16 @@ use tidemill_core::run::RunState;
 use tidemill_core::sync::SyncState;
 use tidemill_engine::sync::PagerOptions;
 use tidemill_supplier::{Change, ChangeKind, Supplier};
-use tidemill_testkit::interface::Kind;
 use tidemill_testkit::sync_fixture::{Roles, SyncFixture};
 use tokio::time::Instant;
 
-use crate::fixture::{RoleSet, ended, fixture, planned, settings, slow, stored, succeeded, until};
+use crate::fixture::{
+    RoleSet, Subject, ended, fixture, open, planned, settings, slow, stored, succeeded, until,
+};
 
 /// Fails a sync once it has stored this many records, and checks the watermark.
 async fn fails_at_half(fixture: &SyncFixture, full: bool, half: i64) {
-    let before = fixture
-        .base
-        .store
-        .feed(tidemill_testkit::sync_fixture::FEED.to_owned())
-        .await
-        .expect("the feed is read");
+    let before = fixture.base.store.feed(fixture.feed.clone()).await.expect("the feed is read");
     fixture.supplier.handle.behave(|behaviour| behaviour.latency_ms = 15);
     let run = fixture.queue(full).await;
     let sync = planned(fixture, &run).await;
@@ -36,8 +32,8 @@ async fn fails_at_half(fixture: &SyncFixture, full: bool, half: i64) {
 
 /// Sync A stores half of the changes and fails. Sync B finds no changes since, neither at the source nor among the
 /// stored records: the records of A must still reach the table.
-pub(crate) async fn records_of_a_failed_sync_are_consolidated_by_the_next(kind: Kind) {
-    let fixture = fixture(kind).await;
+pub(crate) async fn records_of_a_failed_sync_are_consolidated_by_the_next(subject: impl Into<Subject>) {
+    let fixture = fixture(subject).await;
     let roles = RoleSet::full(&fixture.syncs);
     let first = fixture.queue(true).await;
     succeeded(&fixture, &first).await;
@@ -52,8 +48,8 @@ pub(crate) async fn records_of_a_failed_sync_are_consolidated_by_the_next(kind: 
     roles.stop().await;
 }
 
-pub(crate) async fn half_failed_first_sync_is_completed_by_the_next(kind: Kind) {
-    let fixture = fixture(kind).await;
+pub(crate) async fn half_failed_first_sync_is_completed_by_the_next(subject: impl Into<Subject>) {
+    let fixture = fixture(subject).await;
     let roles = RoleSet::full(&fixture.syncs);
     fails_at_half(&fixture, true, 700).await;
     let run = fixture.queue(false).await;
@@ -64,8 +60,8 @@ pub(crate) async fn half_failed_first_sync_is_completed_by_the_next(kind: Kind) 
 }
 
 /// One worker with two slots: a long full sync uses both when a short sync of another feed arrives.
-pub(crate) async fn full_sync_does_not_starve_an_incremental_sync(kind: Kind) {
-    let fixture = SyncFixture::with(kind, slow(6_000, 25), settings()).await;
+pub(crate) async fn full_sync_does_not_starve_an_incremental_sync(subject: impl Into<Subject>) {
+    let fixture = open(subject, slow(6_000, 25), settings()).await;
     let other = Supplier::bind(slow(200, 0)).await.expect("the supplier listens").spawn();
     fixture.add_feed("other", &other.endpoint).await;
     let mut roles = Roles::none();
@@ -85,7 +81,8 @@ pub(crate) async fn full_sync_does_not_starve_an_incremental_sync(kind: Kind) {
     let (took, rest) = (began.elapsed(), 6_000 - stored(&fixture, &sync).await);
     let now = fixture.base.store.sync(sync.run_id.to_string()).await.expect("the sync is read");
     println!(
-        "{kind:?}: the incremental sync took {took:?}; {rest} records of the full one were still to come"
+        "{:?}: the incremental sync took {took:?}; {rest} records of the full one were still to come",
+        fixture.base.kind
     );
     assert_eq!((short.run_type, now.state), (RunType::Incremental, SyncState::WorkersRunning));
     assert!(rest > 3_000, "{took:?}, {rest} records left");

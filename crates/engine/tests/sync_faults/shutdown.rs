@@ -7,10 +7,9 @@ use tidemill_core::queue::{CONSOLIDATE, WORK_DONE, WORK_ITEMS};
 use tidemill_core::run::RunState;
 use tidemill_core::sync::SyncState;
 use tidemill_store::Queue as _;
-use tidemill_testkit::interface::Kind;
 use tidemill_testkit::sync_fixture::SyncFixture;
 
-use crate::fixture::{RoleSet, fixture, planned, stored, succeeded, until};
+use crate::fixture::{RoleSet, Subject, fixture, planned, stored, succeeded, until};
 
 /// Time limit for a shutdown and the continuation on a busy machine. The lock of a page lasts two minutes, and the
 /// lease of a run five.
@@ -29,8 +28,8 @@ async fn check_released(fixture: &SyncFixture) {
     assert!(workers.iter().all(|worker| worker.ended_at.is_some()), "{workers:?}");
 }
 
-pub(crate) async fn shutdown_finishes_the_current_page_and_releases_leases(kind: Kind) {
-    let fixture = fixture(kind).await;
+pub(crate) async fn shutdown_finishes_the_current_page_and_releases_leases(subject: impl Into<Subject>) {
+    let fixture = fixture(subject).await;
     fixture.supplier.handle.behave(|behaviour| behaviour.latency_ms = 30);
     let roles = RoleSet::full(&fixture.syncs);
     let run = fixture.queue(true).await;
@@ -60,8 +59,8 @@ pub(crate) async fn shutdown_finishes_the_current_page_and_releases_leases(kind:
     assert!(began.elapsed() < SOON, "a process waited for a lock: {:?}", began.elapsed());
 }
 
-pub(crate) async fn shutdown_during_the_scan_passes_the_run_on(kind: Kind) {
-    let fixture = fixture(kind).await;
+pub(crate) async fn shutdown_during_the_scan_passes_the_run_on(subject: impl Into<Subject>) {
+    let fixture = fixture(subject).await;
     fixture.supplier.handle.behave(|behaviour| behaviour.latency_ms = 400);
     let roles = RoleSet::full(&fixture.syncs);
     let run = fixture.queue(true).await;

@@ -15,7 +15,7 @@ use tidemill_testkit::proxy::{Fault, Proxy};
 use tidemill_testkit::sync_fixture::{SyncFixture, quick, syncs};
 use tokio::sync::{Barrier, watch};
 
-use crate::fixture::{settings, slow};
+use crate::fixture::{Subject, open, settings, slow};
 
 /// Rounds of the race.
 const ROUNDS: usize = 12;
@@ -51,10 +51,10 @@ async fn take(store: &Store, partitions: Vec<Partition>) {
     taken.expect("the partitions are received");
 }
 
-async fn fixture(kind: Kind) -> SyncFixture {
+async fn fixture(subject: impl Into<Subject>) -> SyncFixture {
     let mut settings = settings();
     settings.partitions_full = 2;
-    SyncFixture::with(kind, slow(400, 0), settings).await
+    open(subject, slow(400, 0), settings).await
 }
 
 /// Ends a partition, like a worker after its last page.
@@ -80,8 +80,8 @@ async fn orders(fixture: &SyncFixture) -> usize {
     fixture.base.store.peek(CONSOLIDATE.to_owned(), 100, None).await.expect("the queue is read").len()
 }
 
-pub(crate) async fn simultaneous_last_partitions_trigger_one_consolidation(kind: Kind) {
-    let fixture = fixture(kind).await;
+pub(crate) async fn simultaneous_last_partitions_trigger_one_consolidation(subject: impl Into<Subject>) {
+    let fixture = fixture(subject).await;
     for round in 1..=ROUNDS {
         let (sync, partitions) = two_partitions(&fixture).await;
         let before = orders(&fixture).await;
