@@ -22,8 +22,6 @@ use tidemill_feeds::{Budgets, Feed as Source, Network, Secret, Tuning};
 /// Stones per page, and concurrent fetches.
 const PAGE: u32 = 30;
 const FETCHES: u64 = 8;
-/// Rate of dlt with 30 stones per page on such a machine, in stones per second.
-const DLT_RATE: f64 = 2_300.0;
 
 /// Seconds of the floor.
 struct Floor {
@@ -130,12 +128,6 @@ fn report_lines(
         cost: cost(firsts),
         ..Line::default()
     });
-    report.add(ratio_line(
-        "compared with dlt at 30 per page",
-        stones / ours / DLT_RATE,
-        "≥ 3 ×",
-        |value| value >= 3.0,
-    ));
     let share: Vec<f64> = firsts
         .iter()
         .zip(floors)
