@@ -31,9 +31,34 @@ DELETE FROM run_events
  WHERE run_id = $1
    AND seq < (SELECT min(e.seq) FROM run_events e WHERE e.run_id = $1) + $2
 
--- name: prune_left
+-- name: prune_left (postgres)
 -- The oldest run that was removed while it still has events. Steps from run to run, not from event to event. Few runs
 -- older than the next one to remove still exist: they are unfinished, or ended recently.
+-- Differs: on PostgreSQL, the first step of each run is found in order by runs_of_env only.
+WITH RECURSIVE bound (run_id) AS (
+    SELECT coalesce((SELECT min(r.run_id) FROM {ops}.runs r WHERE r.run_id < $1 AND r.finished_at < $2), $1)
+), walk (run_id) AS (
+    SELECT ''::text COLLATE "C"
+    UNION ALL
+    SELECT (SELECT min(n.run_id)
+              FROM ((SELECT e.run_id FROM {ops}.run_log e
+                      WHERE e.run_id > w.run_id AND e.run_id < (SELECT b.run_id FROM bound b)
+                      ORDER BY e.run_id LIMIT 1)
+                    UNION ALL
+                    (SELECT q.run_id FROM {ops}.environments v
+                      CROSS JOIN LATERAL (
+                        SELECT s.run_id FROM {ops}.run_steps s
+                         WHERE s.env_id = v.env_id AND s.run_id > w.run_id
+                           AND s.run_id < (SELECT b.run_id FROM bound b)
+                         ORDER BY s.env_id, s.run_id LIMIT 1) q)) n)
+      FROM walk w
+     WHERE w.run_id = '' OR EXISTS (SELECT FROM {ops}.runs r WHERE r.run_id = w.run_id)
+)
+SELECT w.run_id AS value FROM walk w
+ WHERE w.run_id <> '' AND NOT EXISTS (SELECT FROM {ops}.runs r WHERE r.run_id = w.run_id)
+ LIMIT 1
+
+-- name: prune_left (sqlite)
 WITH RECURSIVE bound (run_id) AS (
     SELECT coalesce((SELECT min(r.run_id) FROM {ops}.runs r WHERE r.run_id < $1 AND r.finished_at < $2), $1)
 ), walk (run_id) AS (
