@@ -2,23 +2,10 @@
 CREATE FUNCTION {ops}.enter_running(p_run_id text, p_worker_id text, p_epoch integer, p_now timestamptz)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-    v_seq integer;
+    v_now CONSTANT timestamptz := p_now;
 BEGIN
-    UPDATE {ops}.runs run
-       SET status = 'running', updated_at = p_now,
-           lease_until = p_now + make_interval(secs => coalesce(run.lease_secs, {lease_secs})),
-           -- A registered worker stops the command itself and reports it: the deadline includes the time for that.
-           deadline_at = p_now + make_interval(secs => run.timeout_secs
-               + CASE WHEN run.worker_id IS NULL THEN 0 ELSE {cancel_grace_secs} END),
-           attention_at = least(run.attention_at, p_now + make_interval(secs => run.timeout_secs)),
-           last_seq = run.last_seq + 1
-     WHERE run.run_id = p_run_id AND run.status = 'claimed' AND {caller_is_holder}
-    RETURNING run.last_seq INTO v_seq;
-    IF v_seq IS NULL THEN
-        RETURN false;
-    END IF;
-    INSERT INTO {ops}.run_steps (created_at, seq, step, run_id) VALUES (p_now, v_seq, 'r', p_run_id);
-    RETURN true;
+    {enter_running};
+    RETURN FOUND;
 END
 $$;
 
@@ -26,12 +13,15 @@ $$;
 CREATE FUNCTION {ops}.start_run(p_run_id text, p_worker_id text DEFAULT NULL, p_epoch integer DEFAULT NULL,
                                 p_now timestamptz DEFAULT NULL)
 RETURNS boolean LANGUAGE plpgsql {verb} AS $$
+-- `run` is a row of the table in a statement, and the record of that name elsewhere.
+#variable_conflict use_column
 DECLARE
     v_now timestamptz := {call_time};
     run   record;
 BEGIN
     -- The usual case is one statement. If it changes no row, find out why.
-    IF {ops}.enter_running(p_run_id, p_worker_id, p_epoch, v_now) THEN
+    {enter_running};
+    IF FOUND THEN
         RETURN true;
     END IF;
     SELECT r.status, r.epoch, r.claimed_by INTO run FROM {ops}.runs r

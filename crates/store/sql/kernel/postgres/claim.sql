@@ -19,18 +19,18 @@ LANGUAGE plpgsql {verb} SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_now   timestamptz := {call_time};
-    v_until timestamptz := v_now + make_interval(secs => coalesce(p_lease_secs, {lease_secs}));
-    -- NULL if the worker has promised no heartbeats: the sweeper does not fail such a run for silence (ADR 24).
-    v_lease_secs integer := CASE WHEN p_worker IS NULL THEN p_lease_secs ELSE coalesce(p_lease_secs, {lease_secs}) END;
-    v_left  integer := least(greatest(p_limit, 1), {batch_max});
+    -- How many runs may still be claimed. NULL: as many as the caller asks for.
+    v_left  integer;
     -- Whether this search ignores saved positions, and claims from any label set.
-    v_unrestricted boolean := false;
-    v_slow         boolean := false;
+    v_unrestricted boolean;
+    v_slow         boolean;
     v_locked       boolean;
     v_worker       record;
-    v_sets         record;
+    v_fitting      bigint;
+    v_any_due      boolean;
+    v_any_saved    boolean;
     v_heads        record;
-    v_started      timestamptz := clock_timestamp();
+    v_started      timestamptz;
     v_duration     interval;
     v_claimed      integer;
     v_label_set    integer;
@@ -39,60 +39,66 @@ DECLARE
     v_ready_to     timestamptz;
     v_run_to       text;
 BEGIN
-    IF p_worker_id IS NULL OR p_worker_id = '' THEN
-        RAISE EXCEPTION 'worker name must not be empty' USING ERRCODE = 'TM006';
-    ELSIF p_lease_secs NOT BETWEEN 1 AND 86400 THEN
-        RAISE EXCEPTION 'lease must be between 1 and 86400 seconds' USING ERRCODE = 'TM006';
-    ELSIF octet_length(p_worker_id) > {key_max} OR octet_length(p_request_id) > {key_max}
-       OR p_worker_id || coalesce(p_request_id, '') ~ {control} THEN
-        PERFORM {ops}.check_line('p_worker_id', p_worker_id), {ops}.check_line('p_request_id', p_request_id);
-    END IF;
-    IF p_request_id IS NOT NULL THEN
-        -- Two identical requests at the same time: the second waits here, and then finds the runs of the first.
-        v_locked := pg_advisory_xact_lock(
-            hashtextextended('tidemill claim ' || p_worker_id || ' ' || p_request_id, 0)) IS NULL;
-        RETURN QUERY
-            SELECT r.run_id, r.project_id, r.env_id, r.git_sha, r.git_ref, r.metadata,
-                   r.epoch, r.attempt, r.timeout_secs, r.lease_until, r.kind
-              FROM {ops}.runs r
-             WHERE r.claimed_by = p_worker_id AND r.claim_request = p_request_id AND r.finished_at IS NULL;
-        IF FOUND THEN
-            RETURN;
+    -- One condition for the usual call: PL/pgSQL prepares each expression again in every transaction.
+    IF (p_request_id IS NULL AND p_worker IS NULL AND (p_lease_secs IS NULL OR p_lease_secs BETWEEN 1 AND 86400)
+        AND p_worker_id <> ''
+        AND octet_length(p_worker_id) <= {key_max} AND p_worker_id !~ {control}) IS NOT TRUE THEN
+        IF p_worker_id IS NULL OR p_worker_id = '' THEN
+            RAISE EXCEPTION 'worker name must not be empty' USING ERRCODE = 'TM006';
+        ELSIF p_lease_secs NOT BETWEEN 1 AND 86400 THEN
+            RAISE EXCEPTION 'lease must be between 1 and 86400 seconds' USING ERRCODE = 'TM006';
+        ELSIF octet_length(p_worker_id) > {key_max} OR octet_length(p_request_id) > {key_max}
+           OR p_worker_id || coalesce(p_request_id, '') ~ {control} THEN
+            PERFORM {ops}.check_line('p_worker_id', p_worker_id), {ops}.check_line('p_request_id', p_request_id);
         END IF;
-    END IF;
-    IF p_worker IS NOT NULL THEN
-        SELECT w.ended_at, w.draining INTO v_worker FROM {ops}.workers w WHERE w.worker_id = p_worker;
-        IF v_worker.ended_at IS NOT NULL THEN
-            RAISE EXCEPTION 'worker % was declared dead, and its runs were given to other workers', p_worker_id
-                USING ERRCODE = 'TM005', HINT = 'Stop its commands, and register again.';
-        ELSIF v_worker.draining THEN
-            -- No new runs. The branch above has returned those that it got with this request id.
-            RETURN;
+        IF p_request_id IS NOT NULL THEN
+            -- Two identical requests at the same time: the second waits here, and then finds the runs of the first.
+            v_locked := pg_advisory_xact_lock(
+                hashtextextended('tidemill claim ' || p_worker_id || ' ' || p_request_id, 0)) IS NULL;
+            RETURN QUERY
+                SELECT r.run_id, r.project_id, r.env_id, r.git_sha, r.git_ref, r.metadata,
+                       r.epoch, r.attempt, r.timeout_secs, r.lease_until, r.kind
+                  FROM {ops}.runs r
+                 WHERE r.claimed_by = p_worker_id AND r.claim_request = p_request_id AND r.finished_at IS NULL;
+            IF FOUND THEN
+                RETURN;
+            END IF;
+        END IF;
+        IF p_worker IS NOT NULL THEN
+            SELECT w.ended_at, w.draining INTO v_worker FROM {ops}.workers w WHERE w.worker_id = p_worker;
+            IF v_worker.ended_at IS NOT NULL THEN
+                RAISE EXCEPTION 'worker % was declared dead, and its runs were given to other workers', p_worker_id
+                    USING ERRCODE = 'TM005', HINT = 'Stop its commands, and register again.';
+            ELSIF v_worker.draining THEN
+                -- No new runs. The branch above has returned those that it got with this request id.
+                RETURN;
+            END IF;
         END IF;
     END IF;
 
-    SELECT count(*) AS fitting, min(s.label_set_id) AS first, bool_or(s.scan_until > v_started) AS any_saved,
+    SELECT count(*), min(s.label_set_id), bool_or(s.scan_until > clock_timestamp()), clock_timestamp(),
            EXISTS (SELECT FROM {ops}.runs r
-                    WHERE r.gate = 'time' AND r.attention_at <= v_now AND r.available_at <= v_now) AS any_due
-      INTO v_sets FROM {ops}.label_sets s WHERE {label_set_is_claimable};
-    IF v_sets.any_due THEN
-        -- Runs that have become available may come first.
-        PERFORM {ops}.open_due({batch_max}, v_now);
-    END IF;
-    IF v_sets.fitting = 1 AND v_sets.any_saved IS NOT TRUE THEN
-        -- The usual case needs no comparison between label sets.
-        v_label_set := v_sets.first;
-        v_started := clock_timestamp();
+                    WHERE r.gate = 'time' AND r.attention_at <= v_now AND r.available_at <= v_now)
+      INTO v_fitting, v_label_set, v_any_saved, v_started, v_any_due
+      FROM {ops}.label_sets s WHERE {label_set_is_claimable};
+    -- The usual case needs no comparison between label sets. Runs that have become available may come first.
+    IF v_fitting = 1 AND v_any_saved IS NOT TRUE
+       AND (NOT v_any_due OR {ops}.open_due({batch_max}, v_now) IS NOT NULL) THEN
         {claim_first}
         {claim_last};
         IF clock_timestamp() - v_started > interval '3 milliseconds' THEN
             PERFORM {ops}.save_position(v_label_set);
         END IF;
         RETURN;
-    ELSIF v_sets.fitting = 0 THEN
+    ELSIF v_fitting = 0 THEN
         RETURN;
+    ELSIF v_any_due THEN
+        PERFORM {ops}.open_due({batch_max}, v_now);
     END IF;
 
+    v_left := {claim_max};
+    v_unrestricted := false;
+    v_slow := false;
     LOOP
         v_claimed := 0;
         v_started := clock_timestamp();

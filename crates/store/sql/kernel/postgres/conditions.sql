@@ -74,6 +74,9 @@ VALUES (v_run_id, p_project_id, v_env_id, p_git_sha, p_git_ref, p_metadata, p_id
     p_expires_at, CASE v_gate WHEN 'time' THEN least(p_available_at, p_expires_at) ELSE p_expires_at END,
     p_timeout_secs, p_max_attempts, p_max_losses, p_backoff_secs, p_kind, 1, v_now, v_now, v_now)
 
+-- fragment: claim_max
+least(greatest(p_limit, 1), {batch_max})
+
 -- fragment: claim_first
 -- Claims open runs of v_label_set, together with claim_last. A further condition on the runs `q` may stand between.
 -- By ctid, which does not change while the rows are locked: a second search by id would double the cost.
@@ -82,14 +85,18 @@ RETURN QUERY
         UPDATE {ops}.runs r
            SET status = 'claimed', gate = NULL, claimed_by = p_worker_id, worker_id = p_worker,
                claim_request = p_request_id, epoch = least(r.epoch, 2147483646) + 1, started_at = v_now,
-               lease_secs = v_lease_secs, lease_until = v_until, attention_at = v_until,
+               -- NULL if the worker has promised no heartbeats: the sweeper does not fail such a run for silence
+               -- (ADR 24).
+               lease_secs = CASE WHEN p_worker IS NULL THEN p_lease_secs ELSE coalesce(p_lease_secs, {lease_secs}) END,
+               lease_until = v_now + make_interval(secs => coalesce(p_lease_secs, {lease_secs})),
+               attention_at = v_now + make_interval(secs => coalesce(p_lease_secs, {lease_secs})),
                last_seq = r.last_seq + 1, updated_at = v_now
          WHERE r.ctid = ANY (ARRAY(
             SELECT q.ctid FROM {ops}.runs q
              WHERE q.label_set_id = v_label_set AND q.gate = 'open'
 
 -- fragment: claim_last
-             ORDER BY q.priority DESC, q.ready_at, q.run_id LIMIT v_left
+             ORDER BY q.priority DESC, q.ready_at, q.run_id LIMIT coalesce(v_left, {claim_max})
                FOR UPDATE SKIP LOCKED))
         RETURNING r.run_id, r.project_id, r.env_id, r.git_sha, r.git_ref, r.metadata,
                   r.epoch, r.attempt, r.timeout_secs, r.lease_until, r.kind, r.last_seq),
@@ -99,3 +106,103 @@ RETURN QUERY
     SELECT c.run_id, c.project_id, c.env_id, c.git_sha, c.git_ref, c.metadata,
            c.epoch, c.attempt, c.timeout_secs, c.lease_until, c.kind
       FROM claimed c
+
+-- fragment: enter_running
+-- Moves a claimed run to running and records that, if the caller holds it. One statement, because the start of a second
+-- one costs as much as the insert.
+WITH started AS (
+    UPDATE {ops}.runs run
+       SET status = 'running', updated_at = v_now,
+           lease_until = v_now + make_interval(secs => coalesce(run.lease_secs, {lease_secs})),
+           -- A registered worker stops the command itself and reports it: the deadline includes the time for that.
+           deadline_at = v_now + make_interval(secs => run.timeout_secs
+               + CASE WHEN run.worker_id IS NULL THEN 0 ELSE {cancel_grace_secs} END),
+           attention_at = least(run.attention_at, v_now + make_interval(secs => run.timeout_secs)),
+           last_seq = run.last_seq + 1
+     WHERE run.run_id = p_run_id AND run.status = 'claimed' AND {caller_is_holder}
+    RETURNING run.last_seq)
+INSERT INTO {ops}.run_steps (created_at, seq, step, run_id)
+SELECT v_now, s.last_seq, 'r', p_run_id FROM started s
+
+-- fragment: finish_running
+-- Ends a running run of lane ops as p_status, and records that, if the caller holds it. v_outcome becomes NULL if no
+-- run changed, `oversize` if the merged metadata is too large, and `sequel` if after_finish has something to do.
+WITH ended AS (
+    UPDATE {ops}.runs run
+       SET status = p_status, finished_at = v_now, updated_at = v_now, end_cause = 'reported',
+           input = CASE WHEN p_status = 'success' OR p_metadata = '{}'::jsonb THEN run.input
+                        ELSE coalesce(run.input, run.metadata) END,
+           metadata = run.metadata || p_metadata, attention_at = NULL, last_seq = run.last_seq + 1
+     WHERE run.run_id = p_run_id AND run.status = 'running' AND run.lane = 'ops' AND {caller_is_holder}
+    RETURNING run.last_seq, run.metadata, run.retry_of),
+recorded AS (
+    INSERT INTO {ops}.run_steps (created_at, seq, step, run_id)
+    SELECT v_now, e.last_seq, CASE p_status WHEN 'success' THEN 's' ELSE 'f' END, p_run_id FROM ended e)
+SELECT CASE WHEN p_metadata <> '{}'::jsonb AND octet_length(e.metadata::text) > {metadata_max} THEN 'oversize'
+            WHEN p_status = 'failed' OR e.retry_of IS NOT NULL OR e.metadata ?| '{artifacts,schedule}' THEN 'sequel'
+            ELSE 'applied' END
+  INTO v_outcome FROM ended e
+
+-- fragment: queue_usual
+-- Queues a run for a request without keys, labels, times and an id of its own, whose values v_metadata are checked.
+-- Returns no row if the environment or its label set does not exist.
+RETURN QUERY
+    WITH queued AS (
+        INSERT INTO {ops}.runs (run_id, project_id, env_id, git_sha, git_ref, metadata, priority, label_set_id,
+            ready_at, timeout_secs, max_attempts, max_losses, backoff_secs, kind, last_seq, queued_at, created_at,
+            updated_at)
+        SELECT {new_run_id}, p_project_id, e.env_id, p_git_sha, p_git_ref, p_metadata, p_priority, s.label_set_id,
+               v_now, p_timeout_secs, p_max_attempts, p_max_losses, p_backoff_secs, p_kind, 1, v_now, v_now, v_now
+          FROM {ops}.environments e
+          JOIN {ops}.label_sets s ON s.project_id = e.project_id AND s.labels = '{}'
+         WHERE e.project_id = p_project_id AND e.env_type = p_env
+        RETURNING run_id, env_id),
+    recorded AS (
+        INSERT INTO {ops}.run_steps (created_at, seq, step, run_id, env_id)
+        SELECT v_now, 1, 'q', q.run_id, q.env_id FROM queued q)
+    SELECT q.run_id, 'queued', v_now, true FROM queued q
+     WHERE (p_wake AND EXISTS (SELECT FROM {ops}.workers w WHERE w.waiting)) IS NOT TRUE
+        OR pg_notify('{channel}', '') IS NOT NULL
+
+-- fragment: new_run_id
+-- A new id with the time v_now: a UUID of version 7, whose text the type uuid formats. An id is no secret, so random()
+-- suffices; gen_random_uuid() would cost ten times as much.
+'run-' || (lpad(to_hex((extract(epoch FROM v_now) * 1000)::bigint), 12, '0')
+    || to_hex(28672 + (random() * 4095)::integer) || to_hex(32768 + (random() * 16383)::integer)
+    || substr(to_hex(281474976710656 + (random() * 281474976710655)::bigint), 2))::uuid
+
+-- fragment: document_is_plain
+-- Whether the document with the text v_metadata is small, and contains neither a large number nor many levels.
+(octet_length(v_metadata) <= 16
+ OR octet_length(v_metadata) <= 2 * {json_depth_max} AND v_metadata !~ '[0-9]{16}'
+ OR octet_length(v_metadata) <= {metadata_max} AND v_metadata !~ '[0-9]{16}'
+     AND length(v_metadata) - length(translate(v_metadata, '[{', '')) <= {json_depth_max})
+
+-- fragment: queue_many_first
+-- Inserts the runs of queue_runs, with its variables, in the lock order of new runs: the first request of a repeated
+-- key queues the run. ON CONFLICT may stand between this and queue_many_last.
+WITH queued AS (
+    INSERT INTO {ops}.runs (run_id, project_id, env_id, git_sha, git_ref, metadata, idempotency_key, request,
+        priority, label_set_id, concurrency_key, gate, ready_at, available_at, expires_at, attention_at,
+        timeout_secs, max_attempts, max_losses, backoff_secs, kind, last_seq, queued_at, created_at, updated_at)
+    SELECT a.run_id, a.project, a.env_id, a.git_sha, a.git_ref, a.metadata, a.idempotency_key,
+        CASE WHEN a.idempotency_key IS NOT NULL THEN {queue_request} END,
+        a.priority, a.label_set_id, a.concurrency_key, a.gate, greatest(v_now, a.available_at), a.available_at,
+        a.expires_at, CASE a.gate WHEN 'time' THEN least(a.available_at, a.expires_at) ELSE a.expires_at END,
+        a.timeout_secs, a.max_attempts, a.max_losses, a.backoff_secs, a.kind, 1, v_now, v_now, v_now
+      FROM unnest(v_run_ids, v_projects, v_envs, v_env_ids, v_shas, v_refs, v_metadata, v_keys, v_priorities,
+                  v_label_sets, v_sorted, v_lines, v_gates, v_available, v_expires, v_timeouts, v_attempts,
+                  v_losses, v_backoffs, v_kinds)
+           WITH ORDINALITY a (run_id, project, env, env_id, git_sha, git_ref, metadata, idempotency_key, priority,
+               label_set_id, labels, concurrency_key, gate, available_at, expires_at, timeout_secs, max_attempts,
+               max_losses, backoff_secs, kind, position)
+     ORDER BY a.project COLLATE "C", a.idempotency_key COLLATE "C",
+              CASE WHEN a.idempotency_key IS NULL THEN a.run_id END COLLATE "C", a.position
+
+-- fragment: queue_many_last
+-- Records the runs that queue_many_first has inserted.
+    RETURNING run_id, env_id),
+recorded AS (
+    INSERT INTO {ops}.run_steps (created_at, seq, step, run_id, env_id)
+    SELECT v_now, 1, 'q', q.run_id, q.env_id FROM queued q)
+SELECT array_agg(q.run_id) INTO v_created FROM queued q

@@ -74,6 +74,7 @@ DECLARE
     v_passes boolean;
     v_cause  text := CASE WHEN p_status = 'cancelled' THEN 'cancelled' ELSE 'reported' END;
     v_text   text := p_metadata::text;
+    v_outcome text;
 BEGIN
     IF p_status IN ('success', 'failed', 'cancelled') IS NOT TRUE THEN
         PERFORM {ops}.refuse_final_status(p_status);
@@ -85,24 +86,11 @@ BEGIN
     END IF;
     -- The usual case is one statement: the holder reports the end of a running run. If it changes no row, find out why.
     IF p_status <> 'cancelled' THEN
-        UPDATE {ops}.runs run
-           SET status = p_status, finished_at = v_now, updated_at = v_now, end_cause = 'reported',
-               input = CASE WHEN p_status = 'success' OR p_metadata = '{}'::jsonb THEN run.input
-                            ELSE coalesce(run.input, run.metadata) END,
-               metadata = run.metadata || p_metadata, attention_at = NULL, last_seq = run.last_seq + 1
-         WHERE run.run_id = p_run_id AND run.status = 'running' AND run.lane = 'ops' AND {caller_is_holder}
-        RETURNING run.last_seq,
-                  CASE WHEN p_metadata = '{}'::jsonb THEN false
-                       ELSE octet_length(run.metadata::text) > {metadata_max} END AS is_oversize,
-                  p_status = 'failed' OR run.retry_of IS NOT NULL OR run.metadata ?| '{artifacts,schedule}'
-                      AS has_sequel
-          INTO run;
-        IF FOUND AND run.is_oversize THEN
+        {finish_running};
+        IF v_outcome = 'oversize' THEN
             RAISE EXCEPTION 'the merged metadata is larger than % bytes', {metadata_max} USING ERRCODE = 'TM007';
-        ELSIF FOUND THEN
-            INSERT INTO {ops}.run_steps (created_at, seq, step, run_id)
-            VALUES (v_now, run.last_seq, CASE p_status WHEN 'success' THEN 's' ELSE 'f' END, p_run_id);
-            IF run.has_sequel THEN
+        ELSIF v_outcome IS NOT NULL THEN
+            IF v_outcome = 'sequel' THEN
                 PERFORM {ops}.after_finish(p_run_id, v_now);
             END IF;
             RETURN 'applied';
@@ -338,7 +326,27 @@ CREATE FUNCTION {ops}.finish_run(
     p_epoch     integer DEFAULT NULL,
     p_now       timestamptz DEFAULT NULL)
 RETURNS boolean LANGUAGE plpgsql {verb} AS $$
+-- `run` is a row of the table.
+#variable_conflict use_column
+DECLARE
+    v_now     timestamptz := {call_time};
+    v_outcome text;
 BEGIN
+    -- The holder reports the end of a running run with few metadata: the same statement as in finish_one, without the
+    -- expressions around it.
+    IF p_status IN ('success', 'failed') AND jsonb_typeof(p_metadata) = 'object'
+       AND (octet_length(p_metadata::text) <= 16
+            OR octet_length(p_metadata::text) <= 2 * {json_depth_max} AND p_metadata::text !~ '[0-9]{16}') THEN
+        {finish_running};
+        IF v_outcome = 'applied' THEN
+            RETURN true;
+        ELSIF v_outcome = 'sequel' THEN
+            PERFORM {ops}.after_finish(p_run_id, v_now);
+            RETURN true;
+        ELSIF v_outcome = 'oversize' THEN
+            RAISE EXCEPTION 'the merged metadata is larger than % bytes', {metadata_max} USING ERRCODE = 'TM007';
+        END IF;
+    END IF;
     RETURN {ops}.finish_one(p_run_id, p_status, coalesce(p_metadata, '{}'::jsonb), p_worker_id, p_epoch, p_now)
         <> 'stale';
 END

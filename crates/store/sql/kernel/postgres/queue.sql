@@ -38,19 +38,42 @@ RETURNS TABLE (run_id text, status text, queued_at timestamptz, created boolean)
 LANGUAGE plpgsql {verb} AS $$
 #variable_conflict use_column
 DECLARE
-    v_now     timestamptz := {call_time};
-    v_run_id  text := coalesce(p_run_id, {ops}.new_run_id(v_now));
-    v_labels  text[] := p_labels;
-    v_request jsonb;
-    v_env_id  text;
-    v_label_set   integer;
-    v_gate    text := 'open';
-    v_wake    boolean;
-    v_found   record;
-    -- An expression is cheaper than PERFORM, which is a query.
-    v_fits    boolean := {ops}.check_request(p_metadata, p_priority, p_max_attempts, p_max_losses, p_backoff_secs,
-        p_timeout_secs, p_labels, ARRAY[p_git_sha, p_git_ref, p_idempotency_key, p_concurrency_key], p_kind);
+    v_now      timestamptz := {call_time};
+    v_metadata text := p_metadata::text;
+    v_run_id   text;
+    v_labels   text[];
+    v_request  jsonb;
+    v_env_id   text;
+    v_label_set integer;
+    v_gate     text;
+    v_wake     boolean;
+    v_fits     boolean;
+    v_found    record;
 BEGIN
+    -- The usual request is one condition and one statement: PL/pgSQL prepares each expression again in every
+    -- transaction. All others, and those that the statement does not queue, take the long way.
+    IF p_idempotency_key IS NULL AND p_concurrency_key IS NULL AND p_labels = '{}' AND p_run_id IS NULL
+       AND p_available_at IS NULL AND p_expires_at IS NULL
+       AND jsonb_typeof(p_metadata) = 'object' AND {document_is_plain}
+       AND p_priority BETWEEN -{priority_max} AND {priority_max} AND p_max_attempts BETWEEN 1 AND {attempts_max}
+       AND p_max_losses BETWEEN 0 AND {attempts_max} AND p_backoff_secs BETWEEN 0 AND {backoff_max}
+       AND (p_timeout_secs IS NULL OR p_timeout_secs BETWEEN 1 AND 31536000)
+       AND (p_kind = '' AND p_git_sha IS NULL AND p_git_ref IS NULL
+            OR octet_length(p_kind) <= {kind_max} AND octet_length(coalesce(p_git_sha, '-')) BETWEEN 1 AND {key_max}
+               AND octet_length(coalesce(p_git_ref, '-')) BETWEEN 1 AND {key_max}
+               AND concat(p_git_sha, p_git_ref, p_kind) !~ {control}) THEN
+        {queue_usual};
+        IF FOUND THEN
+            RETURN;
+        END IF;
+    END IF;
+
+    -- An expression is cheaper than PERFORM, which is a query.
+    v_fits := {ops}.check_request(p_metadata, p_priority, p_max_attempts, p_max_losses, p_backoff_secs,
+        p_timeout_secs, p_labels, ARRAY[p_git_sha, p_git_ref, p_idempotency_key, p_concurrency_key], p_kind);
+    v_run_id := coalesce(p_run_id, {ops}.new_run_id(v_now));
+    v_labels := p_labels;
+    v_gate := 'open';
     IF p_run_id IS NOT NULL AND NOT (starts_with(p_run_id, 'run-') AND octet_length(p_run_id) = 40
                                      AND translate(p_run_id, '0123456789abcdef-run', '') = '') THEN
         PERFORM {ops}.check_run_id(p_run_id);

@@ -113,6 +113,8 @@ DECLARE
     v_prefix   text;
     v_count    integer;
     v_is_plain boolean;
+    -- Whether no request has an idempotency key or an id of its own.
+    v_is_new   boolean;
     v_created  text[];
     v_request  record;
     v_found    record;
@@ -163,6 +165,7 @@ BEGIN
                array_agg(a.kind),
                array_agg(CASE WHEN a.available_at > v_now THEN 'time' WHEN a.concurrency_key IS NULL THEN 'open'
                               ELSE 'key' END),
+               bool_and(a.is_new AND a.idempotency_key IS NULL),
                bool_and(jsonb_typeof(a.metadata) = 'object'
                    -- A shorter document cannot be nested too deeply.
                    AND (a.document IS NULL OR octet_length(a.document) <= 2 * {json_depth_max}
@@ -192,7 +195,7 @@ BEGIN
                           string_agg(a.kind, '')) !~ {control}
           INTO v_count, v_projects, v_envs, v_shas, v_refs, v_metadata, v_keys, v_priorities, v_available, v_expires,
                v_attempts, v_losses, v_backoffs, v_timeouts, v_lines, v_labels, v_run_ids, v_kinds, v_gates,
-               v_is_plain
+               v_is_new, v_is_plain
           FROM (SELECT r.project, r.env, r.git_sha, r.git_ref, coalesce(r.metadata, '{}') AS metadata,
                        r.metadata::text AS document,
                        r.idempotency_key, coalesce(r.priority, 0) AS priority, r.available_at, r.expires_at,
@@ -200,6 +203,7 @@ BEGIN
                        coalesce(r.max_losses, {losses_default}) AS max_losses,
                        coalesce(r.backoff_secs, {backoff_secs}) AS backoff_secs, r.timeout_secs, r.concurrency_key,
                        coalesce(r.labels, '{}') AS labels, coalesce(r.kind, '') AS kind,
+                       r.run_id IS NULL AS is_new,
                        coalesce(r.run_id, v_prefix || lpad(to_hex(r.position), 3, '0')
                                           || substr({ops}.new_run_id(v_now), 23)) AS run_id
                   FROM ROWS FROM (jsonb_to_recordset(p_runs) AS ({queue_fields}))
@@ -270,30 +274,16 @@ BEGIN
         v_gates := {ops}.enter_keys(v_run_ids, v_projects, v_keys, v_lines, v_priorities, v_gates, v_now);
     END IF;
 
-    WITH queued AS (
-        INSERT INTO {ops}.runs (run_id, project_id, env_id, git_sha, git_ref, metadata, idempotency_key, request,
-            priority, label_set_id, concurrency_key, gate, ready_at, available_at, expires_at, attention_at,
-            timeout_secs, max_attempts, max_losses, backoff_secs, kind, last_seq, queued_at, created_at, updated_at)
-        SELECT a.run_id, a.project, a.env_id, a.git_sha, a.git_ref, a.metadata, a.idempotency_key,
-            CASE WHEN a.idempotency_key IS NOT NULL THEN {queue_request} END,
-            a.priority, a.label_set_id, a.concurrency_key, a.gate, greatest(v_now, a.available_at), a.available_at,
-            a.expires_at, CASE a.gate WHEN 'time' THEN least(a.available_at, a.expires_at) ELSE a.expires_at END,
-            a.timeout_secs, a.max_attempts, a.max_losses, a.backoff_secs, a.kind, 1, v_now, v_now, v_now
-          FROM unnest(v_run_ids, v_projects, v_envs, v_env_ids, v_shas, v_refs, v_metadata, v_keys, v_priorities,
-                      v_label_sets, v_sorted, v_lines, v_gates, v_available, v_expires, v_timeouts, v_attempts,
-                      v_losses, v_backoffs, v_kinds)
-               WITH ORDINALITY a (run_id, project, env, env_id, git_sha, git_ref, metadata, idempotency_key, priority,
-                   label_set_id, labels, concurrency_key, gate, available_at, expires_at, timeout_secs, max_attempts,
-                   max_losses, backoff_secs, kind, position)
-         -- The lock order of new runs. The first request of a repeated key queues the run.
-         ORDER BY a.project COLLATE "C", a.idempotency_key COLLATE "C",
-                  CASE WHEN a.idempotency_key IS NULL THEN a.run_id END COLLATE "C", a.position
+    -- New ids cannot be taken. Without ON CONFLICT, PostgreSQL neither looks for them first nor confirms the rows
+    -- later.
+    IF v_is_new THEN
+        {queue_many_first}
+        {queue_many_last};
+    ELSE
+        {queue_many_first}
         ON CONFLICT DO NOTHING
-        RETURNING run_id, env_id),
-    recorded AS (
-        INSERT INTO {ops}.run_steps (created_at, seq, step, run_id, env_id)
-        SELECT v_now, 1, 'q', q.run_id, q.env_id FROM queued q)
-    SELECT array_agg(q.run_id) INTO v_created FROM queued q;
+        {queue_many_last};
+    END IF;
 
     IF p_wake AND v_created IS NOT NULL THEN
         PERFORM {ops}.wake();

@@ -2,20 +2,15 @@
 -- of any depth; a row with such a value would be unreadable for every process. The functions and the triggers refuse
 -- it. PostgreSQL only: SQLite checks these values in Rust and by STRICT tables.
 --
--- Creates a run id from the time and random bits, as Rust does: a UUID of version 7, so that ids sort by age. An id is
--- no secret, so random() suffices; gen_random_uuid() would cost ten times as much. Like every helper, this is PL/pgSQL,
--- which keeps plans for the session (a function in SQL would be planned at every call), and uses the search_path of the
--- function that calls it.
+-- Creates a run id from the time and random bits, as Rust does: a UUID of version 7, so that ids sort by age. Like
+-- every helper, this is PL/pgSQL, which keeps plans for the session (a function in SQL would be planned at every call),
+-- and uses the search_path of the function that calls it.
 CREATE FUNCTION {ops}.new_run_id(p_now timestamptz)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-    v_time text := lpad(to_hex((extract(epoch FROM p_now) * 1000)::bigint), 12, '0');
-    -- The highest bit keeps leading zeros; in v_high it is also the variant of the UUID.
-    v_low  text := to_hex((random() * 281474976710655)::bigint | 281474976710656);
-    v_high text := to_hex((random() * 268435455)::bigint | 2147483648);
+    v_now ALIAS FOR p_now;
 BEGIN
-    RETURN 'run-' || left(v_time, 8) || '-' || right(v_time, 4) || '-7' || right(v_high, 3) || '-'
-        || left(v_high, 4) || '-' || right(v_low, 12);
+    RETURN {new_run_id};
 END
 $$;
 
@@ -56,9 +51,12 @@ $$;
 CREATE FUNCTION {ops}.json_problem(p_document jsonb, p_text text)
 RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
+    -- A text of 2 * {json_depth_max} bytes cannot be nested too deeply.
     IF p_text OPERATOR(pg_catalog.!~) '[0-9]{16}'
-       AND pg_catalog.length(p_text) OPERATOR(pg_catalog.-) pg_catalog.length(pg_catalog.translate(p_text, '[{', ''))
-           OPERATOR(pg_catalog.<=) {json_depth_max} THEN
+       AND (pg_catalog.octet_length(p_text) OPERATOR(pg_catalog.<=) (2 OPERATOR(pg_catalog.*) {json_depth_max})
+            OR pg_catalog.length(p_text)
+               OPERATOR(pg_catalog.-) pg_catalog.length(pg_catalog.translate(p_text, '[{', ''))
+               OPERATOR(pg_catalog.<=) {json_depth_max}) THEN
         RETURN NULL;
     END IF;
     RETURN {ops}.json_problem_in_depth(p_document);

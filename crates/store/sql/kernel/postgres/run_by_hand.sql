@@ -333,7 +333,7 @@ BEGIN
        -- The rule of check_run_id, without a regular expression, which would cost several times as much.
        AND pg_catalog.octet_length(NEW.run_id) OPERATOR(pg_catalog.<=) 64
        AND pg_catalog.starts_with(NEW.run_id, 'run-')
-       AND pg_catalog.translate(NEW.run_id, 'abcdefghijklmnopqrstuvwxyz0123456789-', '') OPERATOR(pg_catalog.=) ''
+       AND pg_catalog.ltrim(NEW.run_id, '0123456789abcdef-ghijklmnopqrstuvwxyz') OPERATOR(pg_catalog.=) ''
        AND greatest(NEW.ready_at, NEW.available_at, NEW.expires_at, NEW.queued_at, NEW.created_at, NEW.updated_at)
            OPERATOR(pg_catalog.<) {time_max}
        AND least(NEW.ready_at, NEW.available_at, NEW.expires_at, NEW.queued_at, NEW.created_at, NEW.updated_at)

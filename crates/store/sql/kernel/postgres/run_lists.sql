@@ -68,12 +68,12 @@ $$;
 CREATE OR REPLACE FUNCTION {ops}.enter_run()
 RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
-    IF NEW.git_sha IS NOT NULL OR NEW.git_ref IS NOT NULL OR NEW.retry_of IS NOT NULL
-       OR NEW.lane OPERATOR(pg_catalog.<>) 'ops' OR NEW.kind OPERATOR(pg_catalog.<>) '' THEN
+    IF NEW.last_seq OPERATOR(pg_catalog.=) 0 OR NEW.git_sha IS NOT NULL OR NEW.git_ref IS NOT NULL
+       OR NEW.retry_of IS NOT NULL OR NEW.lane OPERATOR(pg_catalog.<>) 'ops' OR NEW.kind OPERATOR(pg_catalog.<>) '' THEN
         PERFORM {ops}.add_lookup_rows(NEW);
-    END IF;
-    IF NEW.last_seq OPERATOR(pg_catalog.=) 0 THEN
-        PERFORM {ops}.record_by_hand(NEW);
+        IF NEW.last_seq OPERATOR(pg_catalog.=) 0 THEN
+            PERFORM {ops}.record_by_hand(NEW);
+        END IF;
     END IF;
     RETURN NULL;
 END
