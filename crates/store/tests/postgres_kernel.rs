@@ -3,6 +3,8 @@
 
 #[path = "postgres_kernel/bursts.rs"]
 mod bursts;
+#[path = "postgres_kernel/decoding.rs"]
+mod decoding;
 #[path = "postgres_kernel/keys.rs"]
 mod keys;
 #[path = "postgres_kernel/locks.rs"]

@@ -146,6 +146,8 @@ macro_rules! conformance {
             event_renews_the_lease,
             repeated_event_is_answered_after_the_end,
             queued_run_accepts_no_events,
+            events_of_every_verb_are_readable_after_its_commit,
+            late_log_line_keeps_the_numbers_of_earlier_events,
         }
         $crate::topic! { $kind, finish:
             finish_ends_the_run_and_merges_its_metadata,

@@ -2,7 +2,7 @@
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tidemill_core::RunId;
-use tidemill_testkit::interface::Kind;
+use tidemill_testkit::interface::{Kind, at};
 
 use crate::LiveFixture;
 use crate::all_runs::exactly;
@@ -124,5 +124,46 @@ async fn hundred_open_transactions_lose_and_repeat_nothing() {
     let expected: Vec<_> = (1..=13).map(|seq| (told_run.clone(), seq)).collect();
     assert_eq!(received, expected);
     live.check_silent().await;
+    fixture.base.close().await;
+}
+
+/// Steps of a batch that is finished in a transaction which stays open: they are streamed after its commit, in order.
+#[tokio::test]
+async fn late_batch_of_finished_runs_is_streamed_once() {
+    let fixture = LiveFixture::open(Kind::Postgres).await;
+    let mut claimed = Vec::new();
+    for _ in 0..3 {
+        let request = tidemill_core::run::QueueRun::new("shop", "staging");
+        claimed.push(fixture.base.claimed(request, "ann", at(0)).await.run_id);
+    }
+    claimed.sort();
+    let mut live = fixture.reader("/v1/stream?after=0", None).await;
+    let mut received = live.positions(6).await;
+    let mut session = connect(&fixture).await;
+    let runs: Vec<&str> = claimed.iter().map(RunId::as_str).collect();
+    let finish = format!(
+        "BEGIN; SELECT ops.finish_runs('{{{}}}', '{{success,failed,success}}', \
+         ARRAY['{{}}', '{{}}', '{{}}']::jsonb[], 'ann')",
+        runs.join(",")
+    );
+    run(&mut session, &finish).await;
+    let other = fixture.running("bank").await;
+    received.extend(live.positions(3).await);
+    assert_eq!(received[6..], [1, 2, 3].map(|seq| (other.clone(), seq)), "nothing waits for the batch");
+    let before = live.last.clone();
+    run(&mut session, "COMMIT").await;
+    let expected: Vec<_> = claimed.iter().flat_map(|run| [3, 4].map(|seq| (run.clone(), seq))).collect();
+    assert_eq!(live.positions(6).await, expected);
+    live.check_silent().await;
+
+    // A row of the batch is two events. A reader that left between them gets the second one only.
+    let mut first = fixture.reader("/v1/stream", before.as_deref()).await;
+    for number in 1..=6 {
+        assert_eq!(first.position().await, expected[number - 1]);
+        let last = first.last.clone();
+        let mut resumed = fixture.reader("/v1/stream", last.as_deref()).await;
+        assert_eq!(resumed.positions(6 - number).await, expected[number..], "after event {number}");
+        resumed.check_silent().await;
+    }
     fixture.base.close().await;
 }

@@ -1,6 +1,7 @@
 //! Values that PostgreSQL accepts and Rust cannot read, and forbidden reports.
 
 use crate::Kernel;
+use sqlx::Row as _;
 
 /// Returns a document with this nesting depth.
 fn nested(levels: usize) -> String {
@@ -148,6 +149,40 @@ async fn plain_event_insert_continues_the_numbering() {
     assert_eq!(kernel.value(&text).await.as_deref(), Some("3 one, 9 two"));
     kernel.execute(&format!("SELECT ops.finish_run('{run}', 'success')")).await;
     assert_eq!(kernel.of_run("last_seq", &run).await.as_deref(), Some("11"));
+}
+
+/// Functions of operators append events as they did to the table: the view returns the columns that it fills in.
+#[tokio::test]
+async fn plain_event_insert_returns_its_id() {
+    let kernel = Kernel::open().await;
+    let run = kernel.queue("").await;
+    kernel.claim("worker", "").await.unwrap();
+    kernel
+        .execute(
+            "CREATE FUNCTION append_by_hand(p_run_id text, p_message text) RETURNS text LANGUAGE plpgsql AS $$ \
+             DECLARE v_event_id text; \
+             BEGIN \
+                 INSERT INTO ops.run_events (run_id, level, message, payload) \
+                 VALUES (p_run_id, 'info', p_message, '{}') RETURNING event_id INTO v_event_id; \
+                 RETURN v_event_id; \
+             END $$",
+        )
+        .await;
+    let of_run = run.trim_start_matches("run-");
+    for (message, seq) in [("one", 3), ("two", 4)] {
+        let id = kernel.value(&format!("SELECT append_by_hand('{run}', '{message}')")).await.unwrap();
+        assert_eq!(id, format!("evt-{of_run}-{seq}"));
+        let stored = format!("SELECT message || ' ' || seq FROM ops.run_events WHERE event_id = '{id}'");
+        assert_eq!(kernel.value(&stored).await, Some(format!("{message} {seq}")));
+    }
+    let rows = kernel
+        .rows(&format!(
+            "INSERT INTO ops.run_events (run_id, level, message) VALUES ('{run}', 'warn', 'three') \
+             RETURNING event_id, seq::text, kind, payload::text"
+        ))
+        .await;
+    let returned: Vec<String> = (0..4).map(|column| rows[0].get(column)).collect();
+    assert_eq!(returned, [format!("evt-{of_run}-5"), "5".to_owned(), "log".to_owned(), "{}".to_owned()]);
 }
 
 #[tokio::test]

@@ -3,13 +3,15 @@
 use chrono::TimeDelta;
 use serde_json::json;
 use std::collections::BTreeSet;
+use tidemill_core::RunId;
 use tidemill_core::event::{EventKind, Level, NewEvent};
 use tidemill_core::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use tidemill_core::live::Point;
 use tidemill_core::run::{FinalStatus, RunState};
-use tidemill_store::{EventTail, Holder, RefusalCode};
+use tidemill_store::{EventTail, FinishRun, Holder, LivePage, RefusalCode};
 
 use super::at_once;
-use crate::interface::{Fixture, at, info, refused, request};
+use crate::interface::{Fixture, at, info, new_run_id, refused, request};
 
 /// The seed's automatic transition: a state change event precedes the first event.
 pub async fn first_event_starts_the_run(fixture: Fixture) {
@@ -258,4 +260,81 @@ pub async fn events_are_read_from_the_end(fixture: Fixture) {
     assert_eq!(read(find("back\\s")).await.0, [7]);
     assert_eq!(read(find("of it")).await.0, [5, 6]);
     assert_eq!(read(find("nowhere")).await, (vec![], None));
+}
+
+/// Returns the events that became readable since the last call, in the order of the stream, as run and number.
+async fn new_events(fixture: &Fixture, since: &mut Point) -> Vec<(RunId, i32)> {
+    let Ok(until) = fixture.store.live_point().await else { panic!("the point is not read") };
+    let page =
+        LivePage { since: since.clone(), until: until.clone(), after: None, project: None, limit: 1_000 };
+    let Ok(events) = fixture.store.live_page(page).await else { panic!("the page is not read") };
+    *since = until;
+    events.into_iter().map(|found| (found.event.run_id, found.event.seq)).collect()
+}
+
+/// A reader that looks after each call gets exactly the events of that call, whichever tables they are in.
+pub async fn events_of_every_verb_are_readable_after_its_commit(fixture: Fixture) {
+    let mut since = Point::START;
+    let one = fixture.queue(request(), at(0)).await;
+    assert_eq!(new_events(&fixture, &mut since).await, [(one.clone(), 1)]);
+    let mut batch: Vec<RunId> = (1..=3).map(|second| new_run_id(at(second))).collect();
+    batch.sort();
+    let requests = batch.iter().map(|run| (request(), run.clone())).collect();
+    assert!(fixture.interface.queue_many(requests, at(1)).await.is_ok());
+    let of_batch = |seq: i32| batch.iter().map(move |run| (run.clone(), seq)).collect::<Vec<_>>();
+    assert_eq!(new_events(&fixture, &mut since).await, of_batch(1));
+
+    let Some(claim) = fixture.claim("worker-001", at(2)).await else { panic!("a run is queued") };
+    assert_eq!((&claim.run_id, new_events(&fixture, &mut since).await), (&one, vec![(one.clone(), 2)]));
+    fixture.start(&claim, "worker-001", at(2)).await;
+    assert_eq!(new_events(&fixture, &mut since).await, [(one.clone(), 3)]);
+    fixture.append(&one, vec![info("a"), info("b")], Holder::default(), at(3)).await;
+    assert_eq!(new_events(&fixture, &mut since).await, [(one.clone(), 4), (one.clone(), 5)]);
+    fixture.succeed(&one, at(4)).await;
+    assert_eq!(new_events(&fixture, &mut since).await, [(one.clone(), 6)]);
+
+    for _ in &batch {
+        assert!(fixture.claim("worker-001", at(5)).await.is_some());
+    }
+    assert_eq!(new_events(&fixture, &mut since).await, of_batch(2));
+    // Claimed runs that are finished: each gets two events.
+    let ends = batch.iter().zip([FinalStatus::Success, FinalStatus::Failed, FinalStatus::Success]);
+    let ends =
+        ends.map(|(run, status)| FinishRun { run_id: run.clone(), status, metadata: json!({}), epoch: None });
+    assert!(fixture.interface.finish(ends.collect(), None, at(6)).await.is_ok());
+    let mut ended = [of_batch(3), of_batch(4)].concat();
+    ended.sort();
+    assert_eq!(new_events(&fixture, &mut since).await, ended);
+
+    let next = fixture.retry(&batch[1], at(7)).await.run_id;
+    let of_retry = new_events(&fixture, &mut since).await;
+    assert!(of_retry.contains(&(next.clone(), 1)), "{of_retry:?}");
+    fixture.cancel(&next, at(8)).await;
+    let of_cancel = new_events(&fixture, &mut since).await;
+    assert!(of_cancel.iter().all(|(run, _)| *run == next) && !of_cancel.is_empty(), "{of_cancel:?}");
+    assert_eq!(new_events(&fixture, &mut since).await, []);
+}
+
+/// A line that arrives after the end gets the next number; what was read before keeps its numbers and ids.
+pub async fn late_log_line_keeps_the_numbers_of_earlier_events(fixture: Fixture) {
+    let claim = fixture.claimed(request(), "worker-001", at(0)).await;
+    let run = claim.run_id.clone();
+    fixture.finish_as(&claim, "worker-001", FinalStatus::Success, at(1)).await;
+    let before = fixture.events(&run).await;
+    assert_eq!(before.iter().map(|event| event.seq).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    assert_eq!(fixture.append_event(&run, info("too late"), at(2)).await, None);
+    let insert = format!(
+        "INSERT INTO {{ops}}.run_events (run_id, seq, level, message) VALUES ('{run}', 6, 'info', 'by hand')"
+    );
+    assert_eq!(fixture.plain.execute(&insert).await.map_err(|bad| bad.to_string()), Ok(1));
+    let after = fixture.events(&run).await;
+    assert_eq!(after[..4], before);
+    let late: Vec<_> = after[4..].iter().map(|event| (event.seq, event.message.as_str())).collect();
+    assert_eq!(late, [(5, "Refused append: the lease is gone"), (6, "by hand")]);
+    // The numbers within a row that is two events are taken too.
+    for seq in [3, 4] {
+        let again = insert.replace(", 6,", &format!(", {seq},"));
+        assert!(fixture.plain.execute(&again).await.is_err(), "number {seq} is taken");
+    }
+    assert_eq!(fixture.events(&run).await, after);
 }
