@@ -77,13 +77,16 @@ const COUNTING: [&str; 1] = ["instructions"];
 
 /// The workspace of other queues, and the package of each.
 const PEERS_MANIFEST: &str = "crates/bench/peers/Cargo.toml";
+const PEERS_TARGET: &str = "crates/bench/peers/target";
 const PEERS: [&str; 3] = ["peer-graphile", "peer-river", "peer-awa"];
 
 /// Builds the programs that drive other queues. The benchmark skips those that could not be built.
 fn build_peers() -> Result<()> {
     let build = |packages: &[&str]| {
         let mut cargo = workspace::cargo();
-        cargo.args(["build", "--release", "--locked", "--manifest-path", PEERS_MANIFEST]);
+        // The benchmark looks for the programs there, also if CARGO_TARGET_DIR is set.
+        cargo.args(["build", "--release", "--locked", "--target-dir", PEERS_TARGET]);
+        cargo.args(["--manifest-path", PEERS_MANIFEST]);
         cargo.args(packages).status().context("could not run cargo")
     };
     if build(&["--workspace"])?.success() {

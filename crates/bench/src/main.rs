@@ -53,12 +53,14 @@ pub(crate) struct Plan {
 }
 
 /// Names that `--only` accepts.
-const MEASUREMENTS: [&str; 27] = [
+const MEASUREMENTS: [&str; 29] = [
     "floor",
     "batch",
     "claim",
     "lifecycle",
     "queue",
+    "many",
+    "keyed",
     "sqlite",
     "latency",
     "notify",
@@ -85,12 +87,13 @@ const MEASUREMENTS: [&str; 27] = [
 
 const USAGE: &str =
     "usage: runs|queue|sync|http|console|graph|peers [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]
-  --pairs N     pairs of floor and Tidemill for each ratio; the default is 7 for runs, 3
-                for peers, otherwise 5
-  --seconds S   whole seconds for each side of a pair; the default is 10 for batch, claim,
-                lifecycle, queue and sqlite, 6 for peers, otherwise 4
+  --pairs N     pairs of floor and Tidemill for each ratio, or rounds of all queues; the
+                default is 7 for runs and peers, otherwise 5
+  --seconds S   whole seconds for each side of a pair; the default is 10 for peers and for
+                batch, claim, lifecycle, queue, many, keyed and sqlite, otherwise 4
   --only a,b    http: cycles, lists, streams; graph: floor, controller, jobs, chain
-                runs: batch, claim, lifecycle, queue, sqlite, latency, notify, flat, pinned
+                runs: batch, claim, lifecycle, queue, many, keyed, sqlite, latency, notify,
+                flat, pinned
                 sync: whole, workers, settings; queue: batches, sizes, send
                 peers: insert, bulk, drain
                 sync --feed rest: rates, memory
@@ -149,8 +152,7 @@ fn measure() -> Result<()> {
     }
     let (mut stones, mut feed) = (None, SyncFeed::Nivoda);
     let pairs = match what.as_deref() {
-        Some("runs") => 7,
-        Some("peers") => 3,
+        Some("runs" | "peers") => 7,
         Some(_) | None => 5,
     };
     let mut plan = Plan { pairs, time: None, only: Vec::new(), quick: false, json: false };

@@ -1,18 +1,20 @@
 //! Other queues on the same server, in turn with the bare table and with Tidemill.
 //!
 //! pgbench runs the bare table and Tidemill. Each other queue has a program of its own in `peers/`, with its own worker
-//! loop; `cargo xtask bench peers` builds them.
+//! loop; `cargo xtask bench peers` builds them. Every queue is warmed up and filled, then vacuumed and analysed, then
+//! measured. WAL and processor time include a VACUUM and a CHECKPOINT after the measurement. The processor time is that
+//! of the server: the programs of the queues use more or less besides.
 
 use crate::Plan;
 use crate::bench_cluster::BenchCluster;
 use crate::floor::{self, Backlog, Floor, WARM_UP};
-use crate::hot_path::queue_runs;
+use crate::hot_path::{Position, queue_runs};
 use crate::instructions::has_function;
 use crate::pgbench::{self, frozen};
 use crate::report::{log, median};
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
-use sqlx::{Connection as _, PgConnection};
+use sqlx::{Connection as _, Executor as _, PgConnection};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -93,13 +95,14 @@ impl Contender {
 struct Throughput {
     rate: f64,
     wal_bytes_per_job: f64,
+    cpu_micros_per_job: f64,
 }
 
 /// Measures each kind of work with each queue, and prints a table.
 pub(crate) async fn all(plan: &Plan) -> Result<()> {
     let contenders = contenders();
     let cluster = BenchCluster::start_for_runs()?;
-    let time = plan.time_or(6);
+    let time = plan.time_or(10);
     let mut rows = Vec::new();
     for work in WORKS.iter().filter(|work| plan.wants(work.name)) {
         log(work.what);
@@ -117,7 +120,7 @@ pub(crate) async fn all(plan: &Plan) -> Result<()> {
                 let name = contender.name();
                 match work.measure(&cluster, &template, contender, time).await {
                     Ok(done) => {
-                        log(&format!("  {name}: {:.0}/s, {:.0} B of WAL", done.rate, done.wal_bytes_per_job));
+                        log(&format!("  {name}: {}", done.shown()));
                         measured.push(done);
                     }
                     Err(error) => log(&format!("  skipped {name}: {error:#}")),
@@ -159,28 +162,66 @@ impl Work {
         match contender {
             Contender::BareTable => {
                 let database = self.floor.database(cluster, time)?;
-                self.run_script(&database, &frozen(self.floor.script), time).await
+                self.run_script(cluster, &database, &frozen(self.floor.script), time).await
             }
             Contender::Tidemill => {
                 let database = cluster.copy(template)?;
                 let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(self.script);
-                self.run_script(&database, &script, time).await
+                self.run_script(cluster, &database, &script, time).await
             }
             Contender::Peer { program, .. } => {
                 let database = cluster.empty_database()?;
-                run_peer(program, self.name, &database, time).await
+                run_peer(cluster, program, self.name, &database, time).await
             }
         }
     }
 
-    async fn run_script(&self, database: &Database, script: &Path, time: Duration) -> Result<Throughput> {
+    async fn run_script(
+        &self,
+        cluster: &BenchCluster,
+        database: &Database,
+        script: &Path,
+        time: Duration,
+    ) -> Result<Throughput> {
         pgbench::rate(&database.url, script, self.connections, WARM_UP.as_secs())?;
-        let before = wal_position(&database.url).await?;
+        let meter = Meter::start(cluster, database).await?;
         let done = pgbench::run_for(&database.url, script, self.connections, time.as_secs().max(1))?;
-        let wal = wal_position(&database.url).await? - before;
+        meter.end(self.jobs * done.transactions, self.jobs * done.rate).await
+    }
+}
+
+impl Throughput {
+    fn shown(&self) -> String {
+        let Self { rate, wal_bytes_per_job, cpu_micros_per_job } = self;
+        format!("{rate:.0}/s, {wal_bytes_per_job:.0} B, {cpu_micros_per_job:.0} µs")
+    }
+}
+
+/// The cost of a measurement, counted alike for each queue.
+struct Meter {
+    conn: PgConnection,
+    server: u32,
+    before: Position,
+}
+
+impl Meter {
+    /// Vacuums and analyses the database, and reads the counters.
+    async fn start(cluster: &BenchCluster, database: &Database) -> Result<Self> {
+        let server = cluster.process_id()?;
+        let mut conn = PgConnection::connect(&database.url).await?;
+        conn.execute("VACUUM ANALYZE").await?;
+        let before = Position::read(&mut conn, server).await?;
+        Ok(Self { conn, server, before })
+    }
+
+    async fn end(mut self, jobs: f64, rate: f64) -> Result<Throughput> {
+        let after = Position::read_after_vacuum(&mut self.conn, self.server).await?;
+        self.conn.close().await?;
+        let jobs = f64::max(jobs, 1.0);
         Ok(Throughput {
-            rate: self.jobs * done.rate,
-            wal_bytes_per_job: wal / f64::max(self.jobs * done.transactions, 1.0),
+            rate,
+            wal_bytes_per_job: (after.wal_bytes - self.before.wal_bytes) / jobs,
+            cpu_micros_per_job: 1e6 * (after.cpu_secs - self.before.cpu_secs) / jobs,
         })
     }
 }
@@ -193,7 +234,13 @@ struct Done {
 }
 
 /// Starts a program, and measures from the time when it is ready.
-async fn run_peer(program: &Path, work: &str, database: &Database, time: Duration) -> Result<Throughput> {
+async fn run_peer(
+    cluster: &BenchCluster,
+    program: &Path,
+    work: &str,
+    database: &Database,
+    time: Duration,
+) -> Result<Throughput> {
     let mut child = Command::new(program)
         .args([work, &database.url, &time.as_secs().max(1).to_string()])
         .stdin(Stdio::piped())
@@ -204,22 +251,12 @@ async fn run_peer(program: &Path, work: &str, database: &Database, time: Duratio
     let mut lines = BufReader::new(child.stdout.take().context("standard output is a pipe")?).lines();
     let ready = lines.next().context("the program failed before it was ready")??;
     ensure!(ready == "ready", "the program printed `{ready}` instead of `ready`");
-    let before = wal_position(&database.url).await?;
+    let meter = Meter::start(cluster, database).await?;
     writeln!(input)?;
     let line = lines.next().context("the program failed before it printed a result")??;
-    let wal = wal_position(&database.url).await? - before;
     child.wait()?;
     let done: Done = serde_json::from_str(&line).with_context(|| format!("unexpected result `{line}`"))?;
-    Ok(Throughput { rate: done.jobs / done.seconds, wal_bytes_per_job: wal / f64::max(done.jobs, 1.0) })
-}
-
-async fn wal_position(url: &str) -> Result<f64> {
-    let mut conn = PgConnection::connect(url).await?;
-    let position = sqlx::query_scalar("SELECT (pg_current_wal_insert_lsn() - '0/0')::float8")
-        .fetch_one(&mut conn)
-        .await?;
-    conn.close().await?;
-    Ok(position)
+    meter.end(done.jobs, done.jobs / done.seconds).await
 }
 
 fn print(contenders: &[Contender], rows: &[(&str, Vec<Vec<Throughput>>)], json: bool) {
@@ -235,7 +272,8 @@ fn print(contenders: &[Contender], rows: &[(&str, Vec<Vec<Throughput>>)], json: 
                 let rates: Vec<f64> = measured.iter().map(|done| done.rate.round()).collect();
                 serde_json::json!({"what": what, "queue": contender.name(), "rates": rates,
                     "median": middle(measured, |done| done.rate).round(),
-                    "wal_bytes_per_job": middle(measured, |done| done.wal_bytes_per_job).round()})
+                    "wal_bytes_per_job": middle(measured, |done| done.wal_bytes_per_job).round(),
+                    "cpu_micros_per_job": middle(measured, |done| done.cpu_micros_per_job).round()})
             })
             .collect();
         let _ = writeln!(out, "{}", serde_json::json!({"lines": lines}));
@@ -244,7 +282,7 @@ fn print(contenders: &[Contender], rows: &[(&str, Vec<Vec<Throughput>>)], json: 
     let names: Vec<&str> = contenders.iter().map(Contender::name).collect();
     let _ = writeln!(
         out,
-        "| median of {} rounds | {} |",
+        "| median of {} rounds: rate, WAL and server CPU per job | {} |",
         rows.first().map_or(0, |row| row.1[0].len()),
         names.join(" | ")
     );
@@ -256,8 +294,12 @@ fn print(contenders: &[Contender], rows: &[(&str, Vec<Vec<Throughput>>)], json: 
                 if measured.is_empty() {
                     return "–".to_owned();
                 }
-                let wal = middle(measured, |done| done.wal_bytes_per_job);
-                format!("{:.0}/s, {wal:.0} B", middle(measured, |done| done.rate))
+                let middle = Throughput {
+                    rate: middle(measured, |done| done.rate),
+                    wal_bytes_per_job: middle(measured, |done| done.wal_bytes_per_job),
+                    cpu_micros_per_job: middle(measured, |done| done.cpu_micros_per_job),
+                };
+                middle.shown()
             })
             .collect();
         let _ = writeln!(out, "| {what} | {} |", cells.join(" | "));

@@ -61,7 +61,13 @@ impl Pairs {
     }
 
     /// Builds a line that compares the medians.
-    pub(crate) fn line(&self, what: impl Into<String>, min_percent: f64, cost: Option<Cost>) -> Line {
+    pub(crate) fn line(
+        &self,
+        what: impl Into<String>,
+        min_percent: impl Into<Option<f64>>,
+        cost: Option<Cost>,
+    ) -> Line {
+        let min_percent = min_percent.into();
         let values = self.ratios();
         let [middle, min, max] = values;
         Line {
@@ -70,8 +76,8 @@ impl Pairs {
             ours: format!("{:.0}/s", median(&self.ours)),
             figure: format!("{middle:.0} % ({min:.0}–{max:.0})"),
             values,
-            target: format!("≥ {min_percent:.0} %"),
-            met: Some(middle >= min_percent),
+            target: min_percent.map_or_else(String::new, |percent| format!("≥ {percent:.0} %")),
+            met: min_percent.map(|percent| middle >= percent),
             cost,
             floor_cost: None,
         }
