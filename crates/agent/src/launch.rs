@@ -39,6 +39,8 @@ pub(crate) fn spec(
             // The default stops a fork bomb before it stops the machine.
             processes: work.limits.processes.or(Some(limits::TASK_PROCESSES_MAX)),
             cpu_percent: work.limits.cpu_percent,
+            // Files in memory count as memory of the job also where no control group counts them.
+            shared_memory_bytes: work.limits.memory_bytes.or(Some(limits::TASK_SHARED_MEMORY_BYTES_MAX)),
         },
         timeout: work.timeout_secs.map(|secs| Duration::from_secs(secs.into())),
         grace,
@@ -99,6 +101,36 @@ fn environment(task_dir: &TaskDir, job_id: &str, work: &Work) -> Vec<(String, St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
+
+    fn limits_of(job: serde_json::Value) -> Limits {
+        let mut work = serde_json::json!({
+            "run_id": "run-0192f5a0-0000-7000-8000-000000000000", "project_id": "p", "workspace": "main",
+            "job": "job", "attempt": 1, "run": "true",
+        });
+        work["limits"] = job;
+        let work: Work = serde_json::from_value(work).unwrap();
+        let task_dir = TaskDir::new(Path::new("/agent/tasks").to_owned(), "job-001");
+        spec(&task_dir, "job", &work, Duration::from_secs(5), Isolation::default()).limits
+    }
+
+    #[test]
+    fn command_without_limits_has_the_default_ones() {
+        let limits = limits_of(serde_json::json!({}));
+        assert_eq!(limits.processes, Some(4096));
+        assert_eq!(limits.shared_memory_bytes, Some(1_073_741_824));
+        assert_eq!(limits.core_bytes, Some(0));
+        let rest = Limits { processes: None, shared_memory_bytes: None, core_bytes: None, ..limits };
+        assert_eq!(rest, Limits::default());
+    }
+
+    #[test]
+    fn limits_of_a_job_replace_the_default_ones() {
+        let limits = limits_of(serde_json::json!({"processes": 40, "memory_bytes": 5_000_000_000_u64}));
+        assert_eq!(limits.processes, Some(40));
+        assert_eq!(limits.memory_bytes, Some(5_000_000_000));
+        assert_eq!(limits.shared_memory_bytes, limits.memory_bytes);
+    }
 
     #[test]
     fn contact_limit_is_shorter_than_the_rerun_delay() {

@@ -165,6 +165,8 @@ pub const OUTPUTS_MAX: usize = 10_000;
 pub const AGENT_TASKS_MAX: usize = 1_000;
 /// Number of processes and threads of an isolated task, unless its job has a limit.
 pub const TASK_PROCESSES_MAX: u32 = 4_096;
+/// Size of `/dev/shm` of an isolated task, unless its job has a memory limit.
+pub const TASK_SHARED_MEMORY_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// Jobs in one retention request of an agent.
 pub const RETENTION_JOBS_MAX: usize = 500;
 /// Bytes of a graph file.

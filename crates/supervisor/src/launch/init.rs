@@ -24,6 +24,7 @@ use rustix::thread::{
 use super::{Group, NOT_EXECUTED, close_standard_streams, mounts, send, start_step};
 use crate::isolation::{CommandUser, Namespaces};
 use crate::protocol::{LaunchRequest, Program};
+use crate::record::Limits;
 use crate::report::End;
 
 /// Control byte: send SIGTERM to the process group of the command.
@@ -38,7 +39,7 @@ pub(super) fn run(namespaces: &Namespaces, program: Program, descriptors: Vec<Ow
         return ExitCode::from(NOT_EXECUTED);
     };
     let (mut control, mut reply) = (UnixStream::from(control), UnixStream::from(reply));
-    match prepare(namespaces).and_then(|()| start(program, &stdin, &reply)) {
+    match prepare(namespaces, program.limits).and_then(|()| start(program, &stdin, &reply)) {
         Ok(command) => {
             drop((stdin, reply));
             reap(&command, &mut control)
@@ -52,8 +53,8 @@ pub(super) fn run(namespaces: &Namespaces, program: Program, descriptors: Vec<Ow
 }
 
 /// Prepares the mounts, then gives up all rights.
-fn prepare(namespaces: &Namespaces) -> Result<(), String> {
-    mounts::prepare(namespaces).map_err(|(action, error)| {
+fn prepare(namespaces: &Namespaces, limits: Limits) -> Result<(), String> {
+    mounts::prepare(namespaces, limits.shared_memory_bytes).map_err(|(action, error)| {
         format!("the launch step could not {action} in its mount namespace: {error}")
     })?;
     let dropped = (|| {

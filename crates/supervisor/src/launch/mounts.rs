@@ -20,9 +20,13 @@ type MountError = (String, io::Error);
 /// Directories that all users share for temporary files.
 const SHARED_TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
 const SHARED_MEMORY: &str = "/dev/shm";
+/// Bytes of shared memory for each file: the kernel does not count the memory of an empty file as part of its size.
+const BYTES_PER_FILE: u64 = 16 * 1024;
+/// Files in the smallest shared memory.
+const FILES_MIN: u64 = 1024;
 
 /// Prepares the mounts. Must run in the namespaces, with the right to mount.
-pub(super) fn prepare(namespaces: &Namespaces) -> Result<(), MountError> {
+pub(super) fn prepare(namespaces: &Namespaces, shared_memory_bytes: Option<u64>) -> Result<(), MountError> {
     let groups = fs::read_to_string("/proc/self/mountinfo").map_err(failed("read the mounts"))?;
     let everything = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", everything).map_err(failed("make the mounts private"))?;
@@ -35,6 +39,7 @@ pub(super) fn prepare(namespaces: &Namespaces) -> Result<(), MountError> {
     if let Some(tmp) = &private_tmp {
         replace_temporary_directories(tmp, &namespaces.covered)?;
     }
+    replace_shared_memory(&namespaces.covered, shared_memory_bytes)?;
     for path in &namespaces.hidden {
         hide(path)?;
     }
@@ -69,10 +74,26 @@ fn replace_temporary_directories(tmp: &File, covered: &Path) -> Result<(), Mount
             bind(tmp, shared)?;
         }
     }
-    if is_real_dir(Path::new(SHARED_MEMORY)) {
-        mount_empty(Path::new(SHARED_MEMORY), "mode=1777")?;
-    }
     Ok(())
+}
+
+/// Replaces the shared memory, except if it contains the task itself. Its files end with the namespace.
+fn replace_shared_memory(covered: &Path, bytes: Option<u64>) -> Result<(), MountError> {
+    let path = Path::new(SHARED_MEMORY);
+    if !is_real_dir(path) || covered.starts_with(path) {
+        return Ok(());
+    }
+    mount_empty(path, &shared_memory_options(bytes))
+}
+
+/// Mount options of the shared memory. Without a limit, the kernel allows half of the memory of the machine.
+fn shared_memory_options(bytes: Option<u64>) -> String {
+    let size = bytes.map(|bytes| {
+        let files = (bytes / BYTES_PER_FILE).max(FILES_MIN);
+        // Zero means no limit.
+        format!(",size={},nr_inodes={files}", bytes.max(1))
+    });
+    format!("mode=1777{}", size.unwrap_or_default())
 }
 
 /// Hides a file or a directory, if it exists.
@@ -138,4 +159,18 @@ fn is_real_dir(path: &Path) -> bool {
 fn failed<E: Into<io::Error>>(action: &str) -> impl FnOnce(E) -> MountError {
     let action = action.to_owned();
     move |error| (action, error.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_memory_has_a_size_and_a_number_of_files() {
+        let options = |bytes| shared_memory_options(Some(bytes));
+        assert_eq!(options(100 << 20), "mode=1777,size=104857600,nr_inodes=6400");
+        assert_eq!(options(1 << 20), "mode=1777,size=1048576,nr_inodes=1024");
+        assert_eq!(options(0), "mode=1777,size=1,nr_inodes=1024");
+        assert_eq!(shared_memory_options(None), "mode=1777");
+    }
 }
