@@ -3,6 +3,7 @@
 //! The second half, the control, shows that the attack itself works. Where a mechanism is missing, the tests say so in
 //! a sentence and do nothing; in continuous integration (`CI=true`) that is a failure.
 
+mod resources;
 mod trace;
 
 use crate::fixture::{Fixture, TIMEOUT, is_alive, kill, order, success, until};
@@ -27,7 +28,12 @@ enum Mode {
 
 /// A fixture whose files another user can see, with credentials of the agent.
 async fn fixture() -> Fixture {
-    let fixture = Fixture::new().await;
+    fixture_below(&std::env::temp_dir()).await
+}
+
+/// Like [`fixture`], with its files below a directory.
+async fn fixture_below(parent: &Path) -> Fixture {
+    let fixture = Fixture::below(parent).await;
     fs::set_permissions(fixture.path(""), fs::Permissions::from_mode(0o755)).unwrap();
     for (name, mode) in [("secrets", 0o600), ("token", 0o644)] {
         fs::write(fixture.path(name), "KEY=hunter2-file\n").unwrap();
@@ -118,6 +124,17 @@ async fn probe_finds_the_mechanisms_of_the_build_machine() {
     let child = fixture.process_with(&[], &[("TEST_ISOLATION", "required".to_owned())]);
     let Some((child, report)) = registered(&fixture, child).await else { return };
     assert_eq!(report.missing_boundaries(), [], "{report}");
+    // A task does have the user that the agent has claimed for it.
+    let mut gate = resources::Gate::new(&fixture);
+    fixture.server.order(order(&fixture, "user", "id -u; read line < %gate"));
+    until("the task prints its user", || !fixture.server.log("user-001").is_empty()).await;
+    let claimed = fs::read_to_string(fixture.agent_dir().join("tasks/user-001/user"));
+    let own = geteuid().as_raw().to_string();
+    let user = if geteuid().is_root() { claimed.unwrap() } else { own.clone() };
+    assert_eq!(fixture.server.log("user-001"), [format!("stdout: {user}")]);
+    assert_eq!(user != own, geteuid().is_root());
+    gate.open();
+    assert_eq!(fixture.result("user-001").await, success());
     if std::env::var("CI").as_deref() == Ok("true") {
         assert!(report.cgroup_kill.holds(), "{report}");
     } else if let Some(reason) = report.cgroup_kill.reason() {
@@ -151,6 +168,34 @@ async fn task_cannot_read_credentials_and_other_tasks() {
         assert!(!isolated.contains(evidence), "{evidence}: {isolated}");
     }
     assert!(!isolated.contains("agent.json") && isolated.contains("attack-001"), "{isolated}");
+}
+
+/// The agent writes the outputs of all jobs to its store. The files of others are out of reach for a task.
+#[tokio::test]
+async fn task_cannot_reach_a_store_of_files() {
+    for mode in [Mode::Isolated, Mode::Off] {
+        let fixture = fixture().await;
+        let store = fixture.path("store");
+        fs::create_dir(&store).unwrap();
+        fs::set_permissions(&store, fs::Permissions::from_mode(0o777)).unwrap();
+        let isolation = ("TEST_ISOLATION", "required".to_owned());
+        let environment = if mode == Mode::Isolated { vec![isolation] } else { Vec::new() };
+        let url = format!("file://{}", store.display());
+        let child = fixture.process_with(&[&url], &environment);
+        let Some((agent, _)) = registered(&fixture, child).await else { return };
+        let mut kept = order(&fixture, "kept", "echo hunter2-output > out");
+        kept["work"]["outputs"] = json!({"out": "out"});
+        assert_eq!(run(&fixture, kept).await.0, success());
+        let attack = "find %store -type f -exec chmod a+r {} + 2>/dev/null; cat $(find %store -type f) < /dev/null; \
+                      echo x > %store/planted && echo planted; true";
+        let (_, output) = run(&fixture, order(&fixture, "attack", attack)).await;
+        for evidence in ["hunter2-output", "planted"] {
+            let is_seen = output.contains(&format!("stdout: {evidence}"));
+            assert_eq!(is_seen, mode == Mode::Off, "{mode:?} {evidence}: {output}");
+        }
+        assert_eq!(store.join("planted").exists(), mode == Mode::Off);
+        kill(agent).await;
+    }
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -40,7 +40,12 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) async fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap(), server: Server::start().await }
+        Self::below(&std::env::temp_dir()).await
+    }
+
+    /// Creates the directory below another one.
+    pub(crate) async fn below(parent: &Path) -> Self {
+        Self { dir: tempfile::tempdir_in(parent).unwrap(), server: Server::start().await }
     }
 
     pub(crate) fn agent_dir(&self) -> PathBuf {
@@ -113,6 +118,11 @@ impl Fixture {
 
     /// Starts an agent in a separate process whose directory is a 6 MB disk, mounted in its own namespace.
     pub(crate) fn process_on_small_disk(&self) -> Child {
+        self.process_on_small_disk_with(&[])
+    }
+
+    /// Starts an agent on a small disk with environment variables.
+    pub(crate) fn process_on_small_disk_with(&self, environment: &[(&str, String)]) -> Child {
         fs::create_dir_all(self.agent_dir()).unwrap();
         // An unprivileged user can mount in its own user namespace.
         let flags = if rustix::process::geteuid().is_root() { "-m" } else { "-rm" };
@@ -124,7 +134,8 @@ impl Fixture {
             .arg(test_program())
             .arg(self.agent_dir())
             .arg(&self.server.address);
-        command.env("NO_PROXY", "127.0.0.1").stderr(Stdio::inherit()).kill_on_drop(true).spawn().unwrap()
+        command.env("NO_PROXY", "127.0.0.1").envs(environment.iter().cloned());
+        command.stderr(Stdio::inherit()).kill_on_drop(true).spawn().unwrap()
     }
 
     /// Starts an agent in a separate process as an unprivileged user, because root can read every file.
