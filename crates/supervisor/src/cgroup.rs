@@ -50,32 +50,15 @@ impl CommandGroup {
         }
     }
 
-    /// Whether the group can limit a resource of this controller.
-    pub fn has_controller(&self, name: &str) -> bool {
-        fs::read_to_string(self.dir.join("cgroup.controllers"))
-            .is_ok_and(|controllers| controllers.split_ascii_whitespace().any(|found| found == name))
-    }
-
     /// Sets the limits that the group can enforce; returns the others.
     pub(crate) fn set_limits(&self, limits: Limits) -> io::Result<Limits> {
-        let mut left = limits;
-        if let Some(bytes) = limits.memory_bytes.filter(|_| self.has_controller("memory")) {
-            self.write("memory.max", &bytes.to_string())?;
-            // Without this, a full group swaps instead of being stopped. The file is missing without swap accounting.
-            match self.write("memory.swap.max", "0") {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                Ok(()) | Err(_) => {}
+        let controllers = fs::read_to_string(self.dir.join("cgroup.controllers")).unwrap_or_default();
+        let (files, left) = limit_files(&controllers, limits);
+        for LimitFile { name, value, need } in files {
+            match self.write(name, &value) {
+                Err(error) if need == Need::IfPresent && error.kind() == ErrorKind::NotFound => {}
+                written => written?,
             }
-            left.memory_bytes = None;
-        }
-        if let Some(processes) = limits.processes.filter(|_| self.has_controller("pids")) {
-            self.write("pids.max", &processes.saturating_add(OWN_PROCESSES).to_string())?;
-            left.processes = None;
-        }
-        if let Some(percent) = limits.cpu_percent.filter(|_| self.has_controller("cpu")) {
-            let quota = (u64::from(percent) * CPU_PERIOD_MICROS / 100).max(1_000);
-            self.write("cpu.max", &format!("{quota} {CPU_PERIOD_MICROS}"))?;
-            left.cpu_percent = None;
         }
         Ok(left)
     }
@@ -131,6 +114,48 @@ impl CommandGroup {
         let mut options = fs::OpenOptions::new();
         io::Write::write_all(&mut options.write(true).open(self.dir.join(file))?, text.as_bytes())
     }
+}
+
+/// A file of a group, and the limit to write to it.
+#[derive(Debug, PartialEq, Eq)]
+struct LimitFile {
+    name: &'static str,
+    value: String,
+    need: Need,
+}
+
+/// Whether a limit holds without a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    Always,
+    IfPresent,
+}
+
+/// Decides which limits the controllers of a group enforce; returns their files, and the other limits.
+fn limit_files(controllers: &str, limits: Limits) -> (Vec<LimitFile>, Limits) {
+    let has = |name: &str| controllers.split_ascii_whitespace().any(|found| found == name);
+    let (mut files, mut left) = (Vec::new(), limits);
+    if has("memory")
+        && let Some(bytes) = left.memory_bytes.take()
+    {
+        files.push(LimitFile { name: "memory.max", value: bytes.to_string(), need: Need::Always });
+        // Without this, a full group swaps instead of being stopped. The file is missing without swap accounting.
+        files.push(LimitFile { name: "memory.swap.max", value: "0".to_owned(), need: Need::IfPresent });
+    }
+    if has("pids")
+        && let Some(processes) = left.processes.take()
+    {
+        let value = processes.saturating_add(OWN_PROCESSES).to_string();
+        files.push(LimitFile { name: "pids.max", value, need: Need::Always });
+    }
+    if has("cpu")
+        && let Some(percent) = left.cpu_percent.take()
+    {
+        let quota = (u64::from(percent) * CPU_PERIOD_MICROS / 100).max(1_000);
+        let value = format!("{quota} {CPU_PERIOD_MICROS}");
+        files.push(LimitFile { name: "cpu.max", value, need: Need::Always });
+    }
+    (files, left)
 }
 
 fn is_gone(error: &io::Error) -> bool {
@@ -243,5 +268,81 @@ mod tests {
         assert!(own_group(HYBRID, "0::/../outside\n").is_err());
         assert!(own_group("", "0::/\n").is_err());
         assert!(own_group(HYBRID, "4:memory:/\n").is_err());
+    }
+
+    const ALL: Limits = Limits {
+        cpu_secs: Some(60),
+        memory_bytes: Some(104_857_600),
+        processes: Some(64),
+        cpu_percent: Some(150),
+        file_bytes: Some(1_000),
+        core_bytes: Some(0),
+        shared_memory_bytes: Some(104_857_600),
+    };
+
+    /// The directory of a group with these controllers and these files, which the kernel would create.
+    fn group(controllers: &str, files: &[&str]) -> (tempfile::TempDir, CommandGroup) {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("cgroup.controllers"), controllers).unwrap();
+        for file in files {
+            fs::write(dir.path().join(file), "").unwrap();
+        }
+        let group = CommandGroup::new(dir.path());
+        (dir, group)
+    }
+
+    #[test]
+    fn limits_are_written_where_controllers_exist() {
+        let memory = [("memory.max", "104857600"), ("memory.swap.max", "0")];
+        let (pids, cpu) = (("pids.max", "67"), ("cpu.max", "150000 100000"));
+        let (no_memory, no_pids, no_cpu) = (
+            Limits { memory_bytes: None, ..ALL },
+            Limits { processes: None, ..ALL },
+            Limits { cpu_percent: None, ..ALL },
+        );
+        let neither = Limits { memory_bytes: None, processes: None, cpu_percent: None, ..ALL };
+        for (controllers, written, left) in [
+            ("cpuset cpu io memory hugetlb pids\n", [&memory[..], &[pids, cpu]].concat(), neither),
+            ("memory\n", memory.to_vec(), no_memory),
+            ("pids\n", vec![pids], no_pids),
+            ("cpu\n", vec![cpu], no_cpu),
+            // Names that contain the name of a controller.
+            ("cpuset memory.high hugetlb\n", Vec::new(), ALL),
+            ("", Vec::new(), ALL),
+        ] {
+            let (files, rest) = limit_files(controllers, ALL);
+            let decided: Vec<(&str, &str)> =
+                files.iter().map(|file| (file.name, file.value.as_str())).collect();
+            assert_eq!((decided, rest), (written.clone(), left), "{controllers}");
+            let names = ["memory.max", "memory.swap.max", "pids.max", "cpu.max"];
+            let (dir, group) = group(controllers, &names);
+            assert_eq!(group.set_limits(ALL).unwrap(), left, "{controllers}");
+            for name in names {
+                let value = written.iter().find(|(file, _)| *file == name).map_or("", |(_, value)| value);
+                assert_eq!(
+                    fs::read_to_string(dir.path().join(name)).unwrap(),
+                    value,
+                    "{controllers}: {name}"
+                );
+            }
+        }
+        assert_eq!(limit_files("memory pids cpu", Limits::default()), (Vec::new(), Limits::default()));
+    }
+
+    #[test]
+    fn missing_file_of_a_limit_is_an_error_except_for_swap() {
+        let (dir, memory) = group("memory pids", &["memory.max"]);
+        let limits = Limits { memory_bytes: Some(1_000_000), ..Limits::default() };
+        assert_eq!(memory.set_limits(limits).unwrap(), Limits::default());
+        assert!(!dir.path().join("memory.swap.max").exists());
+        let processes = Limits { processes: Some(5), ..Limits::default() };
+        assert_eq!(memory.set_limits(processes).unwrap_err().kind(), ErrorKind::NotFound);
+        assert!(!dir.path().join("pids.max").exists());
+    }
+
+    #[test]
+    fn small_cpu_share_is_the_shortest_time_that_the_kernel_accepts() {
+        let (files, _) = limit_files("cpu", Limits { cpu_percent: Some(0), ..Limits::default() });
+        assert_eq!(files[0].value, "1000 100000");
     }
 }
