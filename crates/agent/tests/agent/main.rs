@@ -14,6 +14,7 @@ mod lost_directories;
 mod panics;
 mod restarts;
 mod retention;
+mod rotation;
 mod s3;
 mod server;
 mod server_failures;

@@ -42,6 +42,8 @@ pub(crate) struct ServerState {
     pub(crate) logs: BTreeMap<String, BTreeMap<i32, Vec<String>>>,
     pub(crate) probes: Vec<ReportProbe>,
     pub(crate) retired: u32,
+    /// Time after which agents replace their secrets.
+    pub(crate) secret_secs: u64,
 }
 
 /// Handle of the fake server.
@@ -137,8 +139,13 @@ async fn register(State(server): State<Server>, Json(request): Json<RegisterAgen
     if server.state().is_down {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     }
-    server.state().registered.push(request);
-    server.respond("register", json!({"protocol": 1, "beat_secs": 1, "silent_secs": 20}))
+    let secret_secs = {
+        let mut state = server.state();
+        state.registered.push(request);
+        state.secret_secs
+    };
+    let response = json!({"protocol": 1, "beat_secs": 1, "silent_secs": 20, "secret_secs": secret_secs});
+    server.respond("register", response)
 }
 
 async fn retire(State(server): State<Server>) -> Response {
