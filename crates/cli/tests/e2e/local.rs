@@ -1,5 +1,7 @@
 //! A local server: access for the user who started it, and for no other user.
 
+mod terminal;
+
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::{PermissionsExt as _, chown};
