@@ -245,7 +245,7 @@ pub struct AuditRecord {
     pub at: Timestamp,
     /// Id of the call. A call that is retried after a lost response of the database has one entry.
     pub call_id: Uuid,
-    /// Name of the caller's token, of the local user, of the webhook or of the schedule.
+    /// Name of the caller's token, of the local user, of the database user, of the webhook or of the schedule.
     pub who: String,
     /// Id of the caller's token; null for the command line on the database, and for a local server.
     pub token_id: Option<Uuid>,
@@ -261,7 +261,7 @@ pub struct AuditRecord {
     pub outcome: AuditOutcome,
     /// Details of the call, without secrets.
     pub detail: Json,
-    /// Network address of the caller.
+    /// Network address of the caller; `sql` for a call of an SQL function.
     pub source: Option<String>,
     /// Number of the seal that contains the entry; null until it is sealed.
     pub seal_no: Option<i64>,
@@ -272,7 +272,7 @@ pub struct AuditRecord {
 pub struct NewAuditRecord {
     /// Unique per call: the log has at most one entry of a call.
     pub call_id: Uuid,
-    /// Name of the caller's token, of the local user, of the webhook or of the schedule.
+    /// Name of the caller's token, of the local user, of the database user, of the webhook or of the schedule.
     pub who: String,
     pub token_id: Option<Uuid>,
     pub role: ActorRole,

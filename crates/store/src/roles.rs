@@ -1,8 +1,8 @@
 //! PostgreSQL roles: an owner, workers that may only call the SQL functions, readers, and tests that move the clock.
 
-use crate::store::Backend;
-use crate::{Error, RefusalCode, Schema, Store, migrate, raw_tables};
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use crate::tx::Conn;
+use crate::{Error, RefusalCode, Schema, Store, Tx, migrate, raw_tables};
+use sqlx::{AssertSqlSafe, PgConnection};
 
 /// The functions that a worker may call.
 const WORKER_VERBS: &[&str] = &[
@@ -68,19 +68,26 @@ impl Roles {
 }
 
 impl Store {
-    /// Creates the roles without login, and grants their privileges. Idempotent.
+    /// Creates the roles without login, and grants their privileges. Idempotent. The audit entry of the call is committed
+    /// with the roles.
     pub async fn create_roles(&self, prefix: &str) -> Result<Roles, Error> {
-        let Backend::Postgres(postgres) = &self.backend else {
+        // Checked like schema names, because the prefix becomes part of SQL identifiers.
+        Schema::postgres(prefix)?;
+        let prefix = prefix.to_owned();
+        self.write(move |mut tx| Box::pin(async move { tx.create_roles(&prefix).await })).await
+    }
+}
+
+impl Tx<'_> {
+    async fn create_roles(&mut self, prefix: &str) -> Result<Roles, Error> {
+        let roles = Roles::named(prefix);
+        let schema = &self.context.schema;
+        let Conn::Postgres(conn) = &mut self.conn else {
             return Err(Error::refused(
                 RefusalCode::BadValue,
                 "SQLite has no roles; access is controlled by the permissions of the file",
             ));
         };
-        // Checked like schema names, because the prefix becomes part of SQL identifiers.
-        Schema::postgres(prefix)?;
-        let roles = Roles::named(prefix);
-        let mut conn = postgres.acquire().await.map_err(failed)?;
-        let mut transaction = conn.begin().await.map_err(failed)?;
         // The shared role is last: concurrent calls with other prefixes wait for it, and its creator needs nothing of
         // them.
         for role in [&roles.owner, &roles.worker, &roles.reader, &roles.clock] {
@@ -88,20 +95,27 @@ impl Store {
                 "DO $role$ BEGIN CREATE ROLE {role} NOLOGIN; \
                  EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $role$"
             );
-            run(&mut transaction, text).await?;
+            run(conn, text).await?;
         }
-        let remember = self.context.schema.render(
+        let remember = schema.render(
             "INSERT INTO {ops}.tidemill_settings (setting, value) VALUES ('roles', $1) \
              ON CONFLICT (setting) DO UPDATE SET value = excluded.value",
         );
         sqlx::query(AssertSqlSafe(remember))
             .bind(prefix)
             .persistent(false)
-            .execute(&mut *transaction)
+            .execute(&mut **conn)
             .await
             .map_err(failed)?;
-        grant(&mut transaction, &self.context.schema, &roles).await?;
-        transaction.commit().await.map_err(failed)?;
+        grant(conn, schema, &roles).await?;
+        let user = sqlx::query_scalar::<_, String>("SELECT session_user::text")
+            .persistent(false)
+            .fetch_one(&mut **conn)
+            .await
+            .map_err(failed)?;
+        self.annotate_audit(|line| {
+            line.set_subject(prefix).add_detail("database_user", user);
+        });
         Ok(roles)
     }
 }

@@ -93,6 +93,18 @@ impl FromColumns for Claim {
     }
 }
 
+/// Dispatches a privileged verb. Its SQL function writes the audit entry, unless this transaction has one.
+macro_rules! audited_verb {
+    ($tx:ident, $now:ident, $name:ident($($argument:expr),*)) => {{
+        let (moment, is_audited) = ($tx.moment($now), $tx.draft.is_some());
+        let context = $tx.context;
+        match &mut $tx.conn {
+            Conn::Postgres(conn) => postgres::$name(conn, context, $($argument,)* is_audited, $now).await,
+            Conn::Sqlite(conn) => sqlite::$name(conn, $($argument,)* moment).await,
+        }
+    }};
+}
+
 /// Dispatches a verb to the database of the transaction.
 macro_rules! verb {
     ($tx:ident, $now:ident, $name:ident($($argument:expr),*)) => {{
@@ -203,8 +215,12 @@ impl Tx<'_> {
         reason: Option<&str>,
         now: Option<Timestamp>,
     ) -> Result<CancelOutcome, Error> {
-        let cancelled: CancelOutcome = verb!(self, now, cancel(run, by, reason))?;
-        if cancelled == CancelOutcome::Ended {
+        let is_requested = match &self.draft {
+            Some(_) => self.run(run).await?.is_some_and(|run| run.cancel_requested_at.is_some()),
+            None => false,
+        };
+        let cancelled: CancelOutcome = audited_verb!(self, now, cancel(run, by, reason))?;
+        if cancelled == CancelOutcome::Ended || (cancelled == CancelOutcome::Requested && is_requested) {
             self.skip_audit();
         }
         Ok(cancelled)
@@ -217,7 +233,7 @@ impl Tx<'_> {
         by: &str,
         now: Option<Timestamp>,
     ) -> Result<RetryOutcome, Error> {
-        verb!(self, now, retry(run, by, false))
+        audited_verb!(self, now, retry(run, by, false))
     }
 
     /// Queues a successor of an ended graph run. The caller creates its jobs in the same transaction.
@@ -227,13 +243,18 @@ impl Tx<'_> {
         by: &str,
         now: Option<Timestamp>,
     ) -> Result<RetryOutcome, Error> {
-        verb!(self, now, retry(run, by, true))
+        audited_verb!(self, now, retry(run, by, true))
     }
 
     /// Fails a stalled run for an operator, and queues a successor if requested.
     pub async fn fail_run(&mut self, ask: &FailRun, now: Option<Timestamp>) -> Result<FailOutcome, Error> {
-        let failed: FailOutcome = verb!(self, now, fail(ask))?;
-        if failed.outcome != ChangeOutcome::Applied {
+        let successor = match &self.draft {
+            Some(_) => self.successor(&ask.run_id).await?,
+            None => None,
+        };
+        let failed: FailOutcome = audited_verb!(self, now, fail(ask))?;
+        // A repeated call that asks for a retry for the first time queues the successor.
+        if failed.outcome != ChangeOutcome::Applied && failed.successor == successor {
             self.skip_audit();
         }
         Ok(failed)
@@ -332,10 +353,6 @@ store_verb! {
     cancel_run(run: RunId => &run, by: String => &by, reason: Option<String> => reason.as_deref()) -> CancelOutcome
 }
 store_verb! {
-    /// Queues a successor. See [`Tx::retry_run`].
-    retry_run(run: RunId => &run, by: String => &by) -> RetryOutcome
-}
-store_verb! {
     /// Fails a stalled run. See [`Tx::fail_run`].
     fail_run(ask: FailRun => &ask) -> FailOutcome
 }
@@ -345,6 +362,25 @@ store_verb! {
 }
 
 impl Store {
+    /// Queues a successor. See [`Tx::retry_run`].
+    pub async fn retry_run(
+        &self,
+        run: RunId,
+        by: String,
+        now: Option<Timestamp>,
+    ) -> Result<RetryOutcome, Error> {
+        self.step(move |mut tx| {
+            Box::pin(async move {
+                let retried = tx.retry_run(&run, &by, now).await?;
+                if !retried.created {
+                    tx.skip_audit();
+                }
+                Ok(retried)
+            })
+        })
+        .await
+    }
+
     /// Returns a run, if it exists.
     pub async fn run(&self, run: RunId) -> Result<Option<Run>, Error> {
         self.read_one(move |mut tx| Box::pin(async move { tx.run(&run).await })).await

@@ -1,6 +1,8 @@
 //! Access over SQL: each role with each function, table and column, and the time that a caller may choose.
 #![expect(clippy::unwrap_used, reason = "a set-up that fails ends the test")]
 
+#[path = "sql_access/audit.rs"]
+mod audit;
 #[path = "sql_access/clock.rs"]
 mod clock;
 #[path = "sql_access/matrix.rs"]
@@ -13,7 +15,7 @@ use tidemill_testkit::interface::{Fixture, Kind, PlainSql, TestRoles};
 
 /// A database with the project `shop`, the roles of the product, and a way to make logins.
 struct Access {
-    _fixture: Fixture,
+    fixture: Fixture,
     /// Dropped after the database, which holds objects of these roles.
     roles: TestRoles,
     names: Roles,
@@ -28,7 +30,7 @@ impl Access {
         let names = roles.create_roles(&fixture.store).await;
         let PlainSql::Postgres(pool) = &fixture.plain else { panic!("these tests are about PostgreSQL") };
         let superuser = pool.connect_options().as_ref().clone();
-        Self { _fixture: fixture, roles, names, superuser }
+        Self { fixture, roles, names, superuser }
     }
 
     /// Connects as the superuser that created the database.

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use http::{Method, StatusCode};
-use serde_json::json;
+use serde_json::{Value, json};
 use tidemill_core::access::Role;
+use tidemill_testkit::interface::{at, request};
 
 use crate::audit_outcomes::{WITHOUT_A_CHANGE, is_unchanged, prepare};
 use crate::fixture::{AccessFixture, Reply, ask, post};
 use crate::roles::things;
-use crate::route_list::{Row, Who, rows};
+use crate::route_list::{GRAPH, Row, Who, rows};
 
 /// Changes outside the database: a test message.
 const WITHOUT_A_STEP: [&str; 1] = ["POST /v1/alerts/test"];
@@ -131,4 +132,46 @@ pub(crate) async fn repeated_request_is_audited_once(fixture: &AccessFixture) {
         assert_eq!(cancel.token(&fixture.admin).at(&fixture.interface).await.status, StatusCode::OK);
     }
     assert_eq!(lines(fixture).await, 3, "what has ended is not cancelled again");
+}
+
+/// A call that finds its change already made adds no entry; a repeated `fail` that queues a successor does.
+pub(crate) async fn repeated_operation_on_a_run_is_audited_once(fixture: &AccessFixture) {
+    let worker = fixture.secret(Role::Worker, None).await;
+    let start = async || {
+        let run = fixture.base.queue(request(), at(0)).await;
+        let claims = fixture.post("/v1/claims", &worker, &json!({"worker": "w", "limit": 10})).await;
+        assert_eq!(claims.status, StatusCode::OK, "{claims:?}");
+        let hold = json!({"worker": "w", "epoch": 1});
+        let started = fixture.post(&format!("/v1/runs/{run}/start"), &worker, &hold).await;
+        assert_eq!(started.status, StatusCode::OK, "{started:?}");
+        run
+    };
+    let change = async |path: &str, body: Value| {
+        let before = lines(fixture).await;
+        let reply = fixture.post(path, &fixture.admin, &body).await;
+        assert_eq!(reply.status, StatusCode::OK, "{path}: {reply:?}");
+        lines(fixture).await - before
+    };
+    let run = start().await;
+    let cancel = format!("/v1/runs/{run}/cancel");
+    assert_eq!((change(&cancel, json!({})).await, change(&cancel, json!({})).await), (1, 0), "held");
+    let end = json!({"worker": "w", "epoch": 1, "status": "cancelled"});
+    let ended = fixture.post(&format!("/v1/runs/{run}/finish"), &worker, &end).await;
+    assert_eq!(ended.status, StatusCode::OK, "{ended:?}");
+    let retry = format!("/v1/runs/{run}/retry");
+    assert_eq!((change(&retry, json!({})).await, change(&retry, json!({})).await), (1, 0), "retry");
+
+    let graph = json!({"project": "shop", "env": "staging", "text": GRAPH});
+    let graph = fixture.post("/v1/graphs", &fixture.admin, &graph).await.json();
+    let graph = graph["run_id"].as_str().expect("a run").to_owned();
+    let cancel = format!("/v1/graphs/{graph}/cancel");
+    assert_eq!((change(&cancel, json!({})).await, change(&cancel, json!({})).await), (1, 0), "graph");
+
+    let run = start().await;
+    fixture.wait(3_600);
+    fixture.engine.sweep(100, 10.0).await.expect("the run is marked as stalled");
+    let fail = format!("/v1/runs/{run}/fail");
+    for (retry, added) in [(false, 1), (false, 0), (true, 1), (true, 0)] {
+        assert_eq!(change(&fail, json!({"retry": retry})).await, added, "fail, retry: {retry}");
+    }
 }

@@ -1,10 +1,15 @@
 //! `tidemill roles`: database roles on PostgreSQL.
 
 use crate::config::Config;
+use crate::environment;
 use crate::failure::Failure;
 use crate::out::Out;
 use clap::Subcommand;
 use std::process::ExitCode;
+use tidemill_core::access::NewAuditRecord;
+use tidemill_core::audit::ActorRole;
+use tidemill_store::AuditEntry;
+use uuid::Uuid;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RolesCommand {
@@ -20,6 +25,9 @@ pub(crate) enum RolesCommand {
 pub(super) async fn command(config: &Config, command: RolesCommand, out: Out) -> Result<ExitCode, Failure> {
     let RolesCommand::Create { prefix } = command;
     let engine = super::open(config).await?;
+    let call = Uuid::new_v4();
+    let entry = NewAuditRecord::of(call, &environment::user(), ActorRole::Admin, "roles.create");
+    let engine = engine.for_call(AuditEntry::new(entry, None));
     let roles = engine.store().create_roles(&prefix).await?;
     if out.is_json() {
         out.print_json(&roles);

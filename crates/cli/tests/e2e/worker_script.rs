@@ -42,11 +42,11 @@ impl Drop for Roles {
 }
 
 /// A fixture with a login for the script.
-pub(super) struct Script {
-    pub(super) fixture: Fixture,
+pub(crate) struct Script {
+    pub(crate) fixture: Fixture,
     /// Address of the database with the login.
     pub(super) url: String,
-    pub(super) prefix: String,
+    pub(crate) prefix: String,
     _roles: Roles,
 }
 
@@ -54,7 +54,7 @@ pub(super) const PASSWORD: &str = "pass-wörd'; --";
 const PASSWORD_IN_URL: &str = "pass-w%C3%B6rd%27%3B%20--";
 
 impl Script {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::on(Fixture::new(Kind::Postgres))
     }
 

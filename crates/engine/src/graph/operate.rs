@@ -135,6 +135,8 @@ async fn retry(
     let found = graph_run(tx, run).await?;
     check_names(tx, run, names).await?;
     if let Some(run_id) = tx.successor(run).await? {
+        // If the successor has our id, an earlier attempt of this call was committed with the entry.
+        tx.skip_audit();
         return Ok(RetryOutcome { created: run_id == *next, run_id });
     }
     if !found.status.is_terminal() {

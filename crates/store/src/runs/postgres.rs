@@ -216,14 +216,16 @@ pub(super) async fn cancel(
     run: &RunId,
     by: &str,
     reason: Option<&str>,
+    is_audited: bool,
     now: Option<Timestamp>,
 ) -> Result<CancelOutcome, Error> {
     let action = "cancel a run";
-    let row = call(context, "SELECT {ops}.cancel_run($1, $2, $3, $4)")
+    let row = call(context, "SELECT {ops}.cancel_run($1, $2, $3, $4, $5)")
         .bind(run.as_str())
         .bind(by)
         .bind(reason)
         .bind(now.map(SqlTime))
+        .bind(is_audited)
         .fetch_one(conn)
         .await
         .map_err(|source| Error::database(action, source))?;
@@ -241,14 +243,16 @@ pub(super) async fn retry(
     run: &RunId,
     by: &str,
     with_jobs: bool,
+    is_audited: bool,
     now: Option<Timestamp>,
 ) -> Result<RetryOutcome, Error> {
     let action = "retry a run";
-    let row = call(context, "SELECT run_id, created FROM {ops}.retry_run($1, $2, $3, $4)")
+    let row = call(context, "SELECT run_id, created FROM {ops}.retry_run($1, $2, $3, $4, $5)")
         .bind(run.as_str())
         .bind(by)
         .bind(now.map(SqlTime))
         .bind(with_jobs)
+        .bind(is_audited)
         .fetch_one(conn)
         .await
         .map_err(|source| Error::database(action, source))?;
@@ -262,15 +266,17 @@ pub(super) async fn fail(
     conn: &mut PgConnection,
     context: &Context,
     ask: &FailRun,
+    is_audited: bool,
     now: Option<Timestamp>,
 ) -> Result<FailOutcome, Error> {
     let action = "fail a run";
-    let row = call(context, "SELECT outcome, successor FROM {ops}.fail_run($1, $2, $3, $4, $5)")
+    let row = call(context, "SELECT outcome, successor FROM {ops}.fail_run($1, $2, $3, $4, $5, $6)")
         .bind(ask.run_id.as_str())
         .bind(&ask.by)
         .bind(&ask.reason)
         .bind(ask.retry)
         .bind(now.map(SqlTime))
+        .bind(is_audited)
         .fetch_one(conn)
         .await
         .map_err(|source| Error::database(action, source))?;

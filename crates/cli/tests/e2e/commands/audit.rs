@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::fixture::{Fixture, Kind, on_both};
+use crate::worker_script::Script;
 
 on_both!(audit_log_is_listed_exported_and_verified, manipulated_audit_log_is_reported_with_exit_code_3,);
 
@@ -68,4 +69,23 @@ fn manipulated_audit_log_is_reported_with_exit_code_3(fixture: &Fixture) {
         assert_eq!(refused.code, Some(3), "{refused:?}");
         assert!(refused.stderr.contains("the audit log is not intact: entry"), "{refused:?}");
     }
+}
+
+#[test]
+fn roles_created_are_audited() {
+    let script = Script::new();
+    let created = || {
+        let entries = lines(&script.fixture.ok(&["--json", "audit", "list"]));
+        entries.into_iter().filter(|entry| entry["action"] == "roles.create").collect::<Vec<_>>()
+    };
+    let entries = created();
+    assert_eq!(entries.len(), 1, "{entries:?}");
+    let entry = &entries[0];
+    assert_eq!((&entry["subject"], &entry["outcome"]), (&script.prefix.as_str().into(), &"applied".into()));
+    assert_eq!(entry["role"], "admin", "{entry}");
+    let user = script.fixture.sql("SELECT session_user::text").expect("the user is read").remove(0);
+    assert_eq!(entry["detail"]["database_user"], user.as_str());
+    // A refused call creates nothing and is not recorded.
+    assert_ne!(script.fixture.tidemill(&["roles", "create", "--prefix", "Not a name"]).code, Some(0));
+    assert_eq!(created().len(), 1);
 }

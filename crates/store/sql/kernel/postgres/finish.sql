@@ -142,6 +142,9 @@ BEGIN
         PERFORM {ops}.record_step(p_run_id, v_seq, run.status, p_status, NULL, v_cause, v_now);
     END IF;
     PERFORM {ops}.after_finish(p_run_id, v_now);
+    IF p_status = 'cancelled' THEN
+        PERFORM {ops}.audit_unclaimed_cancel(p_run_id, p_worker_id, p_epoch, v_now);
+    END IF;
     RETURN 'applied';
 END
 $$;
@@ -290,6 +293,10 @@ BEGIN
     FOREACH v_sequel IN ARRAY coalesce(v_ended.sequel, '{}') LOOP
         PERFORM {ops}.after_finish(v_sequel, v_now);
     END LOOP;
+    IF 'cancelled' = ANY (p_statuses) THEN
+        PERFORM {ops}.audit_unclaimed_cancel(a.id, p_worker_id, a.epoch, v_now)
+           FROM unnest(p_run_ids, p_statuses, p_epochs) a (id, asked, epoch) WHERE a.asked = 'cancelled';
+    END IF;
     RETURN QUERY SELECT a.id, 'applied' FROM unnest(p_run_ids) a (id);
 END
 $$;
