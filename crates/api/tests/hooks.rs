@@ -22,6 +22,8 @@ use tower::ServiceExt as _;
 
 /// An environment variable that exists in every test: its value is the secret.
 const SECRET_ENV: &str = "CARGO_PKG_NAME";
+/// Another one, with another value.
+const OTHER_SECRET_ENV: &str = "CARGO_MANIFEST_DIR";
 const SHA: &str = "6113728f27ae82c7b1a177c8d03f9e96e0adf246";
 
 tidemill_testkit::on_both! {
@@ -30,6 +32,7 @@ tidemill_testkit::on_both! {
     replayed_body_with_a_new_id_makes_no_second_run,
     event_header_that_contradicts_the_body_is_refused,
     wrong_signature_answers_like_an_unknown_hook,
+    secret_of_one_hook_signs_for_no_other,
     delivery_without_matching_rule_is_answered_202,
     body_over_the_limit_is_refused,
     missing_environment_is_reported,
@@ -267,6 +270,58 @@ async fn wrong_signature_answers_like_an_unknown_hook(kind: Kind) {
     let none = Request::post("/v1/hooks/shop").body(Body::from(body)).expect("a request");
     assert_eq!(fixture.send(none).await, unknown);
     assert_eq!(fixture.runs().await.len(), 0);
+}
+
+/// A delivery that one hook accepts is refused by another one, also by one of the same project.
+async fn secret_of_one_hook_signs_for_no_other(kind: Kind) {
+    let fixture = HookFixture::open(kind).await;
+    let secret_of = |env: &str| std::env::var(env).expect("cargo sets it");
+    assert_ne!(secret_of(SECRET_ENV), secret_of(OTHER_SECRET_ENV));
+    let hooks =
+        [("one", "shop", SECRET_ENV), ("two", "shop", OTHER_SECRET_ENV), ("bank", "bank", OTHER_SECRET_ENV)];
+    for hook_kind in [HookKind::Github, HookKind::Generic] {
+        for (hook, project_id, secret_env) in hooks {
+            let hook = Hook {
+                hook: hook.to_owned(),
+                project_id: project_id.to_owned(),
+                kind: hook_kind,
+                secret_env: secret_env.to_owned(),
+                rules: vec![HookRule { pattern: "**".to_owned(), env: "staging".to_owned() }],
+                defined_by: DefinedBy::Operator,
+                paused_at: None,
+                created_at: at(0),
+            };
+            fixture.engine.put_hook(hook).await.expect("the hook is set up");
+        }
+        for (number, (signer, _, secret_env)) in hooks.into_iter().enumerate() {
+            let time = at(0).timestamp() + i64::try_from(number).expect("small");
+            let request = |hook: &str| match hook_kind {
+                HookKind::Github => {
+                    let body = push(&format!("refs/heads/{signer}"));
+                    let signature = sign(secret_of(secret_env).as_bytes(), &[body.as_bytes()]);
+                    github(hook, "push", &format!("d-{signer}"), &format!("sha256={signature}"), &body)
+                }
+                HookKind::Generic => {
+                    let (stamp, body) = (time.to_string(), json!({"git_ref": signer}).to_string());
+                    let signed: [&[u8]; 3] = [stamp.as_bytes(), b".", body.as_bytes()];
+                    let signature = format!("v1={}", sign(secret_of(secret_env).as_bytes(), &signed));
+                    generic(hook, time, &signature).body(Body::from(body)).expect("a request")
+                }
+            };
+            for (other, _, _) in hooks.into_iter().filter(|(_, _, env)| *env != secret_env) {
+                let before = fixture.runs().await.len();
+                let (status, answer) = fixture.send(request(other)).await;
+                assert_eq!(
+                    (status, &answer["code"]),
+                    (StatusCode::UNAUTHORIZED, &json!("bad_signature")),
+                    "{hook_kind:?}: the secret of {signer} at {other}: {answer}"
+                );
+                assert_eq!(fixture.runs().await.len(), before, "{signer} at {other} queued a run");
+            }
+            let (status, answer) = fixture.send(request(signer)).await;
+            assert_eq!(status, StatusCode::CREATED, "{hook_kind:?} {signer}: {answer}");
+        }
+    }
 }
 
 async fn delivery_without_matching_rule_is_answered_202(kind: Kind) {

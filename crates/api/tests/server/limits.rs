@@ -90,8 +90,9 @@ async fn missing_body_times_out_and_closes_the_connection() {
     let fixture = ServerFixture::open(Kind::Sqlite, quick()).await;
     let mut stream = fixture.connect().await;
     let head = "POST /v1/claims HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{";
-    stream.write_all(head.as_bytes()).await.expect("the head is sent");
+    // Before the head is sent: the server may read it at once.
     let began = Instant::now();
+    stream.write_all(head.as_bytes()).await.expect("the head is sent");
     let response = answer(&mut stream).await;
     assert_eq!((response.status, response.json()["code"].as_str()), (408, Some("too_slow")), "{response:?}");
     assert!(response.head.contains("connection: close"), "{response:?}");
