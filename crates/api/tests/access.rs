@@ -1,5 +1,6 @@
 //! Access control: every route with every kind of caller, and the guarantees of tokens, sessions and the audit log.
 #![expect(clippy::expect_used, reason = "a failed step must end the test")]
+#![expect(clippy::print_stdout, reason = "the seed repeats a failure")]
 
 #[path = "access/audit.rs"]
 mod audit;
@@ -62,6 +63,7 @@ cases! {
         other_projects_get_not_found_for_everything,
         worker_is_invisible_to_other_projects,
         feed_cannot_take_a_schedule_of_another_project,
+        run_reveals_nothing_about_a_feed_of_another_project,
         project_admin_cannot_grant_more_than_its_own_access,
         repeated_claim_of_another_project_returns_nothing,
         agent_is_bound_to_its_first_token,
@@ -116,7 +118,8 @@ cases! {
         change_of_agent_token_is_audited;
     audit_commits:
         change_without_audit_entry_is_rolled_back,
-        repeated_request_is_audited_once;
+        repeated_request_is_audited_once,
+        repeated_operation_on_a_run_is_audited_once;
     audit_outcomes:
         every_change_is_recorded_once_with_actor_and_source,
         refused_reports_are_recorded_once_per_route_and_minute,

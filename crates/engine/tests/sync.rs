@@ -96,6 +96,7 @@ tidemill_testkit::on_both! {
     pauses::pause_of_another_lane_blocks_no_sync,
     pauses::pages_survive_a_long_pause,
     pauses::paused_sync_is_not_planned,
+    pauses::paused_runs_of_one_project_delay_no_other,
     pauses::why_names_the_pause_of_pages,
     partitions::large_skewed_feed_is_partitioned_evenly,
     partitions::scan_limits_concurrent_count_requests,

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use tidemill_core::RunId;
 use tidemill_core::access::Role;
 use tidemill_core::alert::AlertKind;
+use tidemill_core::sync::SYNC_LABEL;
 use tidemill_engine::graph::{GraphSettings, Graphs};
 use tidemill_store::{EventPage, NewAlert, NewReject};
 use tidemill_testkit::interface::{at, request};
@@ -257,6 +258,41 @@ pub(crate) async fn project_probe_cannot_set_site_flags(fixture: &AccessFixture)
         let flags = fixture.base.store.flags().await.expect("flags");
         assert_eq!(flags.len(), usize::from(project.is_none()), "{flags:?}");
     }
+}
+
+/// A run can name any feed in its metadata. Its answers are the same for a feed of another project and for no feed: not
+/// even a pause and its note are visible.
+pub(crate) async fn run_reveals_nothing_about_a_feed_of_another_project(fixture: &AccessFixture) {
+    let theirs = things(fixture).await;
+    let flag = json!({"flag": "paused", "scope": format!("feed:{}", theirs.feed), "note": "stock-taking"});
+    let set = ask(&Method::PUT, "/v1/flags").body(&flag).token(&fixture.admin).at(&fixture.interface).await;
+    assert_eq!(set.status, StatusCode::OK, "{set:?}");
+    let bank = fixture.secret(Role::Operator, Some("bank")).await;
+    let mut answers = Vec::new();
+    for feed in [theirs.feed.clone(), "9".repeat(theirs.feed.len())] {
+        let metadata = json!({"feed": feed, "run_type": "full"});
+        let run = json!({"project": "bank", "env": "staging", "labels": [SYNC_LABEL], "metadata": metadata});
+        let queued = fixture.post("/v1/runs", &bank, &run).await;
+        assert_eq!(queued.status, StatusCode::CREATED, "{queued:?}");
+        let run: RunId = queued.json()["run_id"].as_str().expect("a run").parse().expect("an id");
+        // As a schedule of the bank would queue it.
+        let id = run.clone();
+        let mark =
+            fixture.base.store.write(move |mut tx| Box::pin(async move { tx.mark_sync_run(&id).await }));
+        mark.await.expect("the run is marked");
+        let mut said = Vec::new();
+        for path in ["why", "detail", "events"] {
+            let reply = fixture.get(&format!("/v1/runs/{run}/{path}"), &bank).await;
+            assert_eq!(reply.status, StatusCode::OK, "{reply:?}");
+            said.push(reply.body.replace(run.as_str(), "RUN").replace(&feed, "FEED"));
+        }
+        answers.push(said);
+        // The number of runs ahead is the same for the next one.
+        let cancelled = fixture.post(&format!("/v1/runs/{run}/cancel"), &bank, &json!({})).await;
+        assert_eq!(cancelled.status, StatusCode::OK, "{cancelled:?}");
+    }
+    assert_eq!(answers[0], answers[1]);
+    assert!(!answers[0].concat().contains("stock-taking"), "{answers:?}");
 }
 
 /// Once the token of an agent is invalid, another one can take over with the secret of the agent's directory. For all

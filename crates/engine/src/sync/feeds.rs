@@ -98,9 +98,9 @@ impl Feeds {
         FeedWaitGuard { feed: feed.to_owned(), waiting: self.waiting.clone() }
     }
 
-    /// Returns the number of feeds, down or slow, that requests of this process wait for.
-    pub(super) fn waiting_feeds(&self) -> usize {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).len()
+    /// Whether requests of this process wait for a feed that is down or slow.
+    pub(super) fn is_waiting(&self, feed: &str) -> bool {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).contains_key(feed)
     }
 
     /// Whether the feed with this name is open.

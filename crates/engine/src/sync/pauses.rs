@@ -4,9 +4,10 @@
 use super::Syncs;
 use super::circuit::circuit_of;
 use std::time::Duration;
+use tidemill_core::Timestamp;
 use tidemill_core::feed::Feed;
 use tidemill_core::project::{Flag, FlagName, project_scope};
-use tidemill_core::{RunId, Timestamp};
+use tidemill_core::run::Claim;
 use tidemill_feeds::{Admission, Circuit};
 use tidemill_store::{Error, RefusalCode};
 
@@ -47,12 +48,16 @@ impl Syncs {
         Ok(unavailable)
     }
 
-    /// Waits until a feed is resumed. Refused if the run ends meanwhile.
-    pub(super) async fn until_resumed(&self, feed: &str, run: &RunId) -> Result<(), Error> {
-        let store = self.engine.store();
+    /// Waits until the feed of a run is resumed. Refused if the run ends meanwhile. Does not wait for the feed of another
+    /// project, because the wait would reveal its pause.
+    pub(super) async fn until_resumed(&self, feed: &str, claim: &Claim) -> Result<(), Error> {
+        let (store, run) = (self.engine.store(), &claim.run_id);
         let mut guard = None;
         loop {
             let feed = store.feed(feed.to_owned()).await?.feed;
+            if feed.project_id != claim.project_id {
+                return Ok(());
+            }
             let now = store.now(self.now()).await?;
             if pause_of(&store.flags().await?, &feed, now).is_none() {
                 return Ok(());

@@ -5,12 +5,13 @@ use super::{SYNC_LABEL, Syncs};
 use crate::presence::{Identity, Presence};
 use crate::retry_policy::chain;
 use crate::trace::of_run;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidemill_core::alert::AlertKind;
 use tidemill_core::event::{Level, NewEvent};
 use tidemill_core::run::{Claim, EndCause, RunState};
-use tidemill_core::{Json, limits};
+use tidemill_core::{Json, RunId, limits};
 use tidemill_store::{ClaimRuns, Class, Error, Holder, RefusalCode};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
@@ -18,10 +19,64 @@ use tracing::Instrument as _;
 
 /// Feeds that one scheduler plans concurrently.
 const PLANS_MAX: usize = 4;
-/// The same limit, including feeds that are down or slow.
+/// The same limit, including feeds that are paused, down or slow.
 const PLANS_IN_ALL_MAX: usize = 64;
+/// The same limit for one project, so that its runs cannot delay the syncs of others.
+const PLANS_OF_PROJECT_MAX: usize = PLANS_IN_ALL_MAX / 2;
 /// Time between two polls for queued runs.
 const POLL_EVERY: Duration = Duration::from_millis(500);
+
+/// The plans of one scheduler that are in progress. Cloning is cheap.
+#[derive(Debug, Clone, Default)]
+struct PlansInProgress(Arc<Mutex<HashMap<RunId, PlannedFeed>>>);
+
+/// The feed of a plan, and the project of its run.
+#[derive(Debug)]
+struct PlannedFeed {
+    project: String,
+    feed: String,
+}
+
+impl PlansInProgress {
+    fn plans(&self) -> MutexGuard<'_, HashMap<RunId, PlannedFeed>> {
+        // The map is valid after every statement, so a poisoned lock can be used.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a plan until the guard is dropped.
+    fn begin(&self, claim: &Claim) -> PlanGuard {
+        let planned = PlannedFeed { project: claim.project_id.clone(), feed: feed_of(claim).to_owned() };
+        self.plans().insert(claim.run_id.clone(), planned);
+        PlanGuard { plans: self.clone(), run: claim.run_id.clone() }
+    }
+
+    /// Counts the plans whose feed fulfils the condition, and all plans.
+    fn count(&self, is_counted: impl Fn(&str) -> bool) -> (usize, usize) {
+        let plans = self.plans();
+        (plans.values().filter(|planned| is_counted(&planned.feed)).count(), plans.len())
+    }
+
+    fn count_of_project(&self, project: &str) -> usize {
+        self.plans().values().filter(|planned| planned.project == project).count()
+    }
+}
+
+/// Counts one plan while it exists.
+struct PlanGuard {
+    plans: PlansInProgress,
+    run: RunId,
+}
+
+impl Drop for PlanGuard {
+    fn drop(&mut self) {
+        self.plans.plans().remove(&self.run);
+    }
+}
+
+/// Returns the feed that a run names.
+fn feed_of(claim: &Claim) -> &str {
+    claim.metadata.get("feed").and_then(Json::as_str).unwrap_or_default()
+}
 
 impl Syncs {
     /// Plans queued syncs until `stop` is set, and returns the number of planned runs. With `once`, it plans the
@@ -38,6 +93,7 @@ impl Syncs {
                 .await?,
         );
         let mut plans: JoinSet<Result<(), Error>> = JoinSet::new();
+        let in_progress = PlansInProgress::default();
         let (mut planned, mut failed) = (0, None);
         // With `once`, the caller gets the errors; otherwise the runs are claimed again.
         let record = |done: Result<Result<(), Error>, JoinError>, failed: &mut Option<Error>| {
@@ -55,7 +111,7 @@ impl Syncs {
             }
             // An unanswered claim may have assigned a run to this scheduler, so it must not end before it is repeated.
             let mut is_answered = true;
-            let claimed = match self.claim_sync(&presence, plans.len(), request).await {
+            let claimed = match self.claim_sync(&presence, &in_progress, request).await {
                 Ok(Some(claim)) => {
                     request = uuid::Uuid::new_v4();
                     Some(claim)
@@ -75,7 +131,11 @@ impl Syncs {
             if let Some(claim) = claimed {
                 planned += 1;
                 let (syncs, presence) = (self.clone(), presence.clone());
-                plans.spawn(async move { syncs.plan_claim(&presence, claim).await });
+                let guard = in_progress.begin(&claim);
+                plans.spawn(async move {
+                    let _guard = guard;
+                    syncs.plan_claim(&presence, claim).await
+                });
                 continue;
             }
             if plans.is_empty() && (once || is_answered && presence.is_drained().await) {
@@ -99,11 +159,12 @@ impl Syncs {
     async fn claim_sync(
         &self,
         presence: &Presence,
-        busy: usize,
+        in_progress: &PlansInProgress,
         request: uuid::Uuid,
     ) -> Result<Option<Claim>, Error> {
-        // A feed that is down or slow must not delay the planning of others.
-        if busy.saturating_sub(self.feeds.waiting_feeds()) >= PLANS_MAX || busy >= PLANS_IN_ALL_MAX {
+        // A feed that is paused, down or slow must not delay the planning of others.
+        let (active, all) = in_progress.count(|feed| !self.feeds.is_waiting(feed));
+        if active >= PLANS_MAX || all >= PLANS_IN_ALL_MAX {
             return Ok(None);
         }
         let request_runs = ClaimRuns {
@@ -115,7 +176,8 @@ impl Syncs {
             request_id: Some(request.to_string()),
             lease_secs: Some(limits::LEASE_SECS),
         };
-        let only = self.sync_projects().await?;
+        let mut only = self.sync_projects().await?;
+        only.retain(|project| in_progress.count_of_project(project) < PLANS_OF_PROJECT_MAX);
         if only.is_empty() {
             return Ok(None);
         }
@@ -148,13 +210,13 @@ impl Syncs {
             .await
         {
             Ok(planned) => {
-                let feed = claim.metadata.get("feed").and_then(Json::as_str).unwrap_or_default();
+                let feed = feed_of(&claim);
                 tracing::info!(run.id = %claim.run_id, "{}", planned.sentence(feed));
                 Ok(())
             }
             Err(PlanError::Refused(reason)) => {
                 tracing::error!(run.id = %claim.run_id, "sync {} cannot start: {reason}", claim.run_id);
-                self.refuse(&claim, &holder, &reason).await.inspect_err(|error| {
+                self.refuse(&claim, &holder, &reason, Some(feed_of(&claim))).await.inspect_err(|error| {
                     tracing::error!(run.id = %claim.run_id, "could not fail the run: {}", chain(error));
                 })
             }
@@ -167,8 +229,7 @@ impl Syncs {
             Err(PlanError::OtherProject(feed)) => {
                 let error = format!("feed `{feed}` does not exist");
                 tracing::warn!(run.id = %claim.run_id, "run {} names a feed of another project", claim.run_id);
-                let notes = serde_json::json!({ "error": error });
-                self.end_claim(&claim, &holder, (RunState::Failed, EndCause::Reported), notes).await
+                self.refuse(&claim, &holder, &error, None).await
             }
             // The lease expires by itself, and another scheduler takes over.
             Err(PlanError::Store(error)) => {
@@ -180,10 +241,17 @@ impl Syncs {
         done
     }
 
-    /// Fails a run that cannot be planned and raises an alert, in one commit.
-    async fn refuse(&self, claim: &Claim, holder: &Holder, reason: &str) -> Result<(), Error> {
-        let feed = claim.metadata.get("feed").and_then(Json::as_str).unwrap_or_default().to_owned();
-        let text = format!("sync {} of feed {feed} cannot start: {reason}", claim.run_id);
+    /// Fails a run that cannot be planned and raises an alert about the feed `alerted`, in one commit.
+    async fn refuse(
+        &self,
+        claim: &Claim,
+        holder: &Holder,
+        reason: &str,
+        alerted: Option<&str>,
+    ) -> Result<(), Error> {
+        let alerted = alerted.map(|feed| {
+            (feed.to_owned(), format!("sync {} of feed {feed} cannot start: {reason}", claim.run_id))
+        });
         let (run, holder, now) = (claim.run_id.clone(), holder.clone(), self.now());
         let notes = serde_json::json!({"error": reason});
         let event = NewEvent::new(Level::Error, format!("the sync cannot start: {reason}"));
@@ -193,8 +261,10 @@ impl Syncs {
                 Box::pin(async move {
                     tx.append_events(&run, std::slice::from_ref(&event), &holder, now).await?;
                     let end = (RunState::Failed, EndCause::Reported);
-                    if tx.end_sync_claim(&run, &holder, end, notes, now).await? {
-                        tx.alert_feed(AlertKind::SyncFailed, &feed, Some(&run), &text, now).await?;
+                    if tx.end_sync_claim(&run, &holder, end, notes, now).await?
+                        && let Some((feed, text)) = &alerted
+                    {
+                        tx.alert_feed(AlertKind::SyncFailed, feed, Some(&run), text, now).await?;
                     }
                     Ok(())
                 })
@@ -219,9 +289,9 @@ impl Syncs {
 
     /// Plans, and restarts after transient database errors: heartbeats keep the lease meanwhile.
     async fn plan_with_retries(&self, claim: &Claim, holder: &Holder) -> Result<PlanOutcome, PlanError> {
-        let feed = claim.metadata.get("feed").and_then(Json::as_str).unwrap_or_default();
+        let feed = feed_of(claim);
         loop {
-            let planned = match self.until_resumed(feed, &claim.run_id).await {
+            let planned = match self.until_resumed(feed, claim).await {
                 Ok(()) => self.plan(claim, holder).await,
                 // The plan itself reports an unknown feed.
                 Err(error) if error.refusal_code() == Some(RefusalCode::UnknownFeed) => {

@@ -18,7 +18,9 @@ impl Engine {
         let is_over = matches!(run.status, RunState::Failed | RunState::Cancelled);
         let (false, false, Some(name)) = (is_over, waits_in_line, name) else { return Ok(None) };
         let store = self.store();
-        let Ok(feed) = store.feed(name.to_owned()).await else { return Ok(None) };
+        // A run can name the feed of another project, whose state must stay hidden.
+        let feed = store.feed(name.to_owned()).await.ok();
+        let Some(feed) = feed.filter(|feed| feed.feed.project_id == run.project_id) else { return Ok(None) };
         let sync = store.sync(run.run_id.to_string()).await.ok();
         let partitions = match &sync {
             Some(sync) => store.partitions(sync.run_id).await?,

@@ -13,6 +13,7 @@ use crate::fixture::{
     alerts, consolidate, failed, number, open, partitions, plan, planned, reload, run, seed_status, until,
     watermark, with_one_failed, work,
 };
+use crate::pauses::pause;
 
 /// The run, its alert and the sync name the first cause, not only the number of failed partitions.
 pub(crate) async fn failed_sync_reports_its_first_cause(kind: Kind) {
@@ -34,21 +35,30 @@ pub(crate) async fn failed_sync_reports_its_first_cause(kind: Kind) {
 }
 
 /// A run with the label of syncs can name any feed. It starts a sync only of a feed of its own project, and the owner
-/// of another feed gets neither a sync nor an alert.
+/// of another feed gets neither a sync nor an alert. The run ends as if the feed did not exist, also while it is paused.
 pub(crate) async fn sync_run_naming_a_feed_of_another_project_fails(kind: Kind) {
     let fixture = open(kind, 100).await;
     let own = fixture.feed_of("bank", "bank-gems");
     fixture.syncs.put_feed(own).await.expect("the scheduler claims runs of projects with feeds");
-    let mut request = QueueRun::new("bank", "sync");
-    request.metadata = serde_json::json!({"feed": FEED, "run_type": "full"});
-    request.labels = vec![SYNC_LABEL.to_owned()];
-    let queued = fixture.syncs.engine().queue(request).await.expect("a run is queued").run_id;
-    plan(&fixture).await;
-    let ended = run(&fixture, &queued).await;
-    let error = format!("feed `{FEED}` does not exist");
-    assert_eq!((ended.status, ended.metadata["error"].as_str()), (RunState::Failed, Some(error.as_str())));
+    pause(&fixture, &format!("feed:{FEED}")).await;
+    let mut records = Vec::new();
+    for feed in [FEED, "none"] {
+        let mut request = QueueRun::new("bank", "sync");
+        request.metadata = serde_json::json!({"feed": feed, "run_type": "full"});
+        request.labels = vec![SYNC_LABEL.to_owned()];
+        let queued = fixture.syncs.engine().queue(request).await.expect("a run is queued").run_id;
+        plan(&fixture).await;
+        let ended = run(&fixture, &queued).await;
+        let error = format!("feed `{feed}` does not exist");
+        let found = (ended.status, ended.metadata["error"].as_str());
+        assert_eq!(found, (RunState::Failed, Some(error.as_str())));
+        let events = fixture.base.events(&queued).await.into_iter();
+        records.push(events.map(|event| event.message.replace(feed, "…")).collect::<Vec<_>>());
+    }
+    assert_eq!(records[0], records[1], "the events reveal that the feed exists");
     assert_eq!(number(&fixture, "SELECT count(*) FROM run_metadata").await, 0, "no sync has started");
-    assert_eq!(alerts(&fixture).await, Vec::<String>::new());
+    let alerts = alerts(&fixture).await;
+    assert!(alerts.iter().all(|alert| !alert.contains(FEED)), "{alerts:?}");
 }
 
 /// A permanent error fails its partition once and counts once; consolidation is skipped, the watermark stays, and an

@@ -1,7 +1,8 @@
 //! Pauses of a feed, of its project and of the lane: planning, scans and pages, for any duration.
 
 use tidemill_core::project::{Flag, FlagName, FlagSource};
-use tidemill_core::run::RunState;
+use tidemill_core::run::{QueueRun, RunState};
+use tidemill_core::sync::SYNC_LABEL;
 use tidemill_core::{Json, RunId};
 use tidemill_engine::clock::host_now;
 use tidemill_testkit::interface::Kind;
@@ -18,7 +19,7 @@ fn scopes() -> [(String, String); 3] {
     ]
 }
 
-async fn pause(fixture: &SyncFixture, scope: &str) {
+pub(crate) async fn pause(fixture: &SyncFixture, scope: &str) {
     let flag = Flag {
         flag: FlagName::Paused,
         scope: scope.to_owned(),
@@ -74,6 +75,27 @@ pub(crate) async fn pause_of_another_lane_blocks_no_sync(kind: Kind) {
     pause(&fixture, "lane:ops").await;
     let roles = fixture.roles();
     fixture.sync(false).await;
+    roles.stop().await;
+    fixture.check_equal().await;
+}
+
+/// A project queues more runs of a paused feed than a scheduler plans at a time. Another project's feed is planned.
+pub(crate) async fn paused_runs_of_one_project_delay_no_other(kind: Kind) {
+    let fixture = open(kind, 300).await;
+    fixture.syncs.put_feed(fixture.feed_of("bank", "bank-gems")).await.expect("the feed is created");
+    pause(&fixture, "feed:bank-gems").await;
+    for _ in 0..40 {
+        let mut request = QueueRun::new("bank", "sync");
+        request.metadata = serde_json::json!({"feed": "bank-gems", "run_type": "full"});
+        request.labels = vec![SYNC_LABEL.to_owned()];
+        fixture.syncs.engine().queue(request).await.expect("a run is queued");
+    }
+    let claimed = "SELECT count(*) FROM runs WHERE project_id = 'bank' AND status = 'claimed'";
+    let roles = fixture.roles();
+    until("the project has its share of plans", || async { number(&fixture, claimed).await >= 32 }).await;
+    let own = fixture.queue(true).await;
+    assert_eq!(fixture.settle(&own).await.status, RunState::Success);
+    assert_eq!(number(&fixture, claimed).await, 32, "the project has more than its share");
     roles.stop().await;
     fixture.check_equal().await;
 }
