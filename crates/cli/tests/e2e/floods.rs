@@ -1,4 +1,5 @@
-//! A flood from one source: slow bodies, idle connections, unknown tokens and long polls at the same time.
+//! A flood from one source: slow bodies, idle connections and unknown tokens, and with the token of a viewer live
+//! streams, long polls of logs and trickled bodies, all at the same time.
 //!
 //! An agent and a worker on another source must not miss a heartbeat, and requests of people must succeed. The server
 //! answers every request of the agent and the worker, and they report no failed one.
@@ -14,7 +15,9 @@ use tidemill_core::Timestamp;
 use tidemill_core::access::{NewToken, Role};
 use tidemill_core::project_set::ProjectSet;
 use tidemill_core::run::{QueueRun, RunState};
+use tidemill_core::task::job_id;
 use tidemill_engine::clock::host_now;
+use tidemill_engine::graph::{GraphSettings, Graphs, SubmitGraph};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime::Runtime;
@@ -84,7 +87,7 @@ fn flood_costs_no_heartbeat(fixture: &Fixture, lasts: Duration) {
     });
 
     let before = [&agent, &worker].map(|process| process.stderr().len());
-    let flood = Flood::start(address, &token(fixture, Role::Viewer));
+    let flood = Flood::start(address, &token(fixture, Role::Viewer), &waiting_job(fixture));
     let probe = Probe::start(address, [(); 10].map(|()| token(fixture, Role::Operator)).to_vec());
     let (mut worker_gap, mut agent_gap) = (LongestGap::default(), LongestGap::default());
     let began = Instant::now();
@@ -115,7 +118,7 @@ fn flood_costs_no_heartbeat(fixture: &Fixture, lasts: Duration) {
         let log = process.stderr();
         assert!(!log[before..].contains(" WARN "), "a request failed: {log}");
     }
-    assert_machines_were_answered(address, &token(fixture, Role::Viewer));
+    assert_machines_were_answered(&metrics(address, &token(fixture, Role::Viewer)));
     assert!(agent.is_running() && worker.is_running());
     fixture.write("stop", "");
     wait_until("the run ends", || fixture.run(&run).status.is_terminal().then_some(()));
@@ -138,18 +141,39 @@ impl LongestGap {
     }
 }
 
-/// Asserts that the server refused no request of the agent and the worker. Only they use these routes.
-fn assert_machines_were_answered(address: SocketAddr, token: &str) {
+/// Submits a graph, and returns its job. No controller runs, so the job waits.
+fn waiting_job(fixture: &Fixture) -> String {
+    let graphs = Graphs::new(fixture.engine.clone(), GraphSettings::default());
+    let text = "version: 1\njobs:\n  one: {run: 'true'}\n";
+    let graph = fixture.block(graphs.submit(SubmitGraph::new("shop", "staging", text, "ann")));
+    job_id(&graph.expect("the graph is submitted").run_id, "one")
+}
+
+fn metrics(address: SocketAddr, token: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).expect("the server accepts");
     let head = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n";
     write!(stream, "{head}authorization: Bearer {token}\r\n\r\n").expect("the server reads");
     let (status, text) = receive(stream);
     assert_eq!(status, 200, "{text}");
-    for route in ["/v1/agents/{agent}/beat", "/v1/agents/{agent}/poll", "/v1/workers/{worker}/beat"] {
+    text
+}
+
+/// Asserts that the server refused no request of the agent and the worker, and that requests of the flood were
+/// executed. Only they use these routes.
+fn assert_machines_were_answered(metrics: &str) {
+    let counts = |route: &str| -> Vec<&str> {
         let label = format!("route=\"{route}\"");
-        let counts = text.lines().filter(|line| line.starts_with("tidemill_http_request_seconds_count{"));
-        let counts: Vec<&str> = counts.filter(|line| line.contains(&label)).collect();
+        let counts = metrics.lines().filter(|line| line.starts_with("tidemill_http_request_seconds_count{"));
+        counts.filter(|line| line.contains(&label)).collect()
+    };
+    for route in ["/v1/agents/{agent}/beat", "/v1/agents/{agent}/poll", "/v1/workers/{worker}/beat"] {
+        let counts = counts(route);
         assert!(counts.len() == 1 && counts[0].contains("class=\"2xx\""), "{route}: {counts:?}");
+    }
+    // The flood reaches the limits of its token.
+    for route in ["/v1/jobs/{job}/logs", "/v1/graphs/check"] {
+        let counts = counts(route);
+        assert!(counts.iter().any(|line| line.contains("class=\"4xx\"")), "{route}: {counts:?}");
     }
 }
 
@@ -174,7 +198,7 @@ struct Flood {
 }
 
 impl Flood {
-    fn start(address: SocketAddr, viewer: &str) -> Self {
+    fn start(address: SocketAddr, viewer: &str, job: &str) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("the runtime is created");
         let requests = Arc::new(AtomicU64::new(0));
@@ -182,18 +206,27 @@ impl Flood {
         let unfinished = |path: &str, body: &str| {
             format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1048576\r\n\r\n{body}")
         };
-        let poll = "GET /v1/stream HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer";
+        let get = |path: &str| {
+            format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {viewer}\r\n\r\n")
+        };
         let kinds = [
             (100, unfinished("/v1/claims", &body)),
             (20, unfinished("/v1/hooks/shop", &body[..200_000])),
             (600, String::new()),
-            (300, format!("{poll} {viewer}\r\n\r\n")),
+            (150, get("/v1/stream")),
+            (150, get(&format!("/v1/jobs/{job}/logs?wait_secs=30"))),
         ];
         for (clients, text) in kinds {
             let text: Arc<str> = text.into();
             for _ in 0..clients {
                 runtime.spawn(attack(address, text.clone(), requests.clone()));
             }
+        }
+        let head =
+            "POST /v1/graphs/check HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1048576\r\nauthorization:";
+        let head: Arc<str> = format!("{head} Bearer {viewer}\r\n\r\n").into();
+        for _ in 0..80 {
+            runtime.spawn(trickle(address, head.clone(), requests.clone()));
         }
         for client in 0..20 {
             runtime.spawn(guess(address, client, requests.clone()));
@@ -218,6 +251,21 @@ async fn attack(address: SocketAddr, text: Arc<str>, requests: Arc<AtomicU64>) {
             while let Ok(1..) = stream.read(&mut some).await {}
         }
         // Bounds the load that the flood itself puts on the machine.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// Sends a body at a little more than the minimum rate of 4 KB per second, until the server closes, and repeats that.
+async fn trickle(address: SocketAddr, head: Arc<str>, requests: Arc<AtomicU64>) {
+    loop {
+        if let Ok(mut stream) = connect(FLOODER, address).await {
+            requests.fetch_add(1, Ordering::Relaxed);
+            let mut sent = stream.write_all(head.as_bytes()).await;
+            while sent.is_ok() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                sent = stream.write_all(&[b'x'; 512]).await;
+            }
+        }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
