@@ -3,9 +3,9 @@
 //! The arguments of each command stand in the module of that command.
 
 use crate::commands::{
-    agent, alert, audit, backup, completions, config, console, consolidator, demo, feed, flag, graph, hook,
-    job, metrics, pool, project, queue, reboot, roles, rule, run, schedule, scheduler, server, supplier,
-    sweep, sync, token, up, work, worker,
+    agent, alert, audit, backup, completions, config, console, consolidator, demo, feed, flag, graph, health,
+    hook, job, man, metrics, pool, project, queue, reboot, roles, rule, run, schedule, scheduler, server,
+    supplier, sweep, sync, token, up, work, worker,
 };
 use crate::environment;
 use clap::{Args, Parser, Subcommand};
@@ -203,6 +203,13 @@ pub(crate) enum Command {
     /// With --server, checks that the server answers and that its background loops succeed.
     #[command(after_help = "Examples:\n  tidemill doctor\n  tidemill doctor --server http://127.0.0.1:7171")]
     Doctor,
+    /// Probe a server or another role once: for containers and monitors
+    ///
+    /// Succeeds if the server at --server, or at the configured address, and its database answer. A failing background
+    /// loop is printed and does not fail the probe. The exit code is 1 if the process does not answer or is not ready.
+    Health(health::HealthArgs),
     /// Print a completion script for a shell
     Completions(completions::CompletionsArgs),
+    /// Write the manual pages of all commands to a directory
+    Man(man::ManArgs),
 }

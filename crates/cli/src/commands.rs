@@ -15,8 +15,10 @@ mod doctor;
 pub(crate) mod feed;
 pub(crate) mod flag;
 pub(crate) mod graph;
+pub(crate) mod health;
 pub(crate) mod hook;
 pub(crate) mod job;
+pub(crate) mod man;
 pub(crate) mod metrics;
 mod migrate;
 pub(crate) mod pool;
@@ -116,7 +118,8 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
             }
             None => work::work(open(&config).await?, &config, args, out).await,
         },
-        Command::Config { .. } | Command::Completions(_) => {
+        Command::Health(args) => health::health(&global, &config, args, out).await,
+        Command::Config { .. } | Command::Completions(_) | Command::Man(_) => {
             Err(Failure::outage("internal error: `main` handles this command"))
         }
     }
@@ -160,7 +163,9 @@ pub(crate) fn refuse_server(arguments: &Arguments) -> Result<(), Failure> {
         | Command::Agent { .. }
         | Command::Doctor
         | Command::Console(_)
-        | Command::Completions(_) => return Ok(()),
+        | Command::Health(_)
+        | Command::Completions(_)
+        | Command::Man(_) => return Ok(()),
         Command::Worker(args) if args.command.is_some() => return Ok(()),
         Command::Worker(_) => "worker",
         Command::Demo(_) => "demo",

@@ -13,7 +13,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Graphs", &["graph", "job", "agent", "controller", "pool", "flag", "prepare-for-reboot"]),
     ("Syncs", &["feed", "sync", "rule", "queue", "scheduler", "worker", "consolidator", "supplier"]),
     ("Server", &["server", "token", "audit", "alert"]),
-    ("Operation", &["stats", "sweep", "backup", "roles", "config", "completions"]),
+    ("Operation", &["stats", "sweep", "backup", "roles", "health", "config", "completions", "man"]),
 ];
 
 /// Parses the command line of this process.

@@ -60,6 +60,9 @@ fn run(arguments: Arguments, out: out::Out) -> Result<ExitCode, Failure> {
         commands::completions::completions(args);
         return Ok(ExitCode::SUCCESS);
     }
+    if let Command::Man(args) = &arguments.command {
+        return commands::man::man(args);
+    }
     if let Command::Config { command } = &arguments.command {
         commands::refuse_server(&arguments)?;
         return commands::config::command(command, &arguments.global, out);

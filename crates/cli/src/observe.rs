@@ -5,7 +5,7 @@ mod spans;
 use crate::args::{Command, Global, LogFormat};
 use crate::config::Config;
 use crate::{environment, out};
-use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _};
+use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanProcessor as _};
 use spans::SpanLayer;
@@ -91,8 +91,11 @@ fn build_exporter(endpoint: &str) -> Result<BatchSpanProcessor, String> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let base = endpoint.trim_end_matches('/');
     let address = if base.ends_with("/v1/traces") { base.to_owned() } else { format!("{base}/v1/traces") };
+    let authorities = tidemill_client::bundled_authorities().map_err(|error| error.to_string())?;
+    let client = reqwest::blocking::Client::builder().timeout(EXPORT_TIMEOUT).tls_certs_merge(authorities);
     let exporter = SpanExporter::builder()
         .with_http()
+        .with_http_client(client.build().map_err(|error| error.to_string())?)
         .with_protocol(Protocol::HttpBinary)
         .with_endpoint(address)
         .with_timeout(EXPORT_TIMEOUT)

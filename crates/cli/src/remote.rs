@@ -56,6 +56,13 @@ pub(crate) fn transport_to(server: &str, global: &Global, config: &Config) -> Re
     Ok(transport?)
 }
 
+/// Creates the transport of a probe. It sends no token, because the probed paths are public, and uses no proxy, because
+/// the answer of a proxy would say nothing about the process.
+pub(crate) fn probe_transport(server: &str, global: &Global) -> Result<HttpTransport, Failure> {
+    let options = HttpOptions { server: server.to_owned(), token: None, authorities: authorities(global)? };
+    Ok(HttpTransport::local(options, Box::new(|| Ok(None)))?)
+}
+
 /// Reads the additional certificate authorities of `--ca-file`.
 fn authorities(global: &Global) -> Result<Vec<u8>, Failure> {
     let Some(path) = &global.ca_file else { return Ok(Vec::new()) };

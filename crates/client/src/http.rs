@@ -13,8 +13,18 @@ pub struct HttpOptions {
     pub server: String,
     /// Bearer token, if the server requires one.
     pub token: Option<String>,
-    /// PEM certificates to trust in addition to the system's certificate authorities.
+    /// PEM certificates to trust in addition to the system's and the bundled certificate authorities.
     pub authorities: Vec<u8>,
+}
+
+/// Returns the bundled certificate authorities. A client of the HTTP library that has none of its own cannot be built on
+/// a system without certificates, such as an empty container.
+pub fn bundled_authorities() -> Result<Vec<reqwest::Certificate>, Error> {
+    let certificates =
+        webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().map(|der| reqwest::Certificate::from_der(der));
+    let certificates: Result<Vec<_>, _> = certificates.collect();
+    certificates
+        .map_err(|error| Error::InvalidConfig(format!("cannot read the bundled certificates: {error}")))
 }
 
 /// Reads the current token of a server. The error is a message for the user.
@@ -75,6 +85,7 @@ impl HttpTransport {
         if proxies == Proxies::None {
             builder = builder.no_proxy();
         }
+        builder = builder.tls_certs_merge(bundled_authorities()?);
         if !options.authorities.is_empty() {
             let certificates = reqwest::Certificate::from_pem_bundle(&options.authorities);
             let certificates = certificates

@@ -8,6 +8,7 @@ mod agents;
 mod error;
 mod feeds;
 mod graphs;
+mod health;
 mod hooks;
 mod http;
 mod live;
@@ -20,7 +21,8 @@ mod syncs;
 mod workers;
 
 pub use error::Error;
-pub use http::{HttpOptions, HttpTransport, TokenSource};
+pub use health::Probe;
+pub use http::{HttpOptions, HttpTransport, TokenSource, bundled_authorities};
 pub use live::{Chunks, StreamEvent, StreamResponse, Watch};
 
 use ::http::{Method, StatusCode};

@@ -73,6 +73,8 @@ fn metrics_args(command: &Command) -> Option<&MetricsArgs> {
         | Command::Backup(_)
         | Command::Config { .. }
         | Command::Doctor
-        | Command::Completions(_) => None,
+        | Command::Health(_)
+        | Command::Completions(_)
+        | Command::Man(_) => None,
     }
 }

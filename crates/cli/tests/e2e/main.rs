@@ -17,6 +17,7 @@ mod feed_try;
 mod fixture;
 mod floods;
 mod graph;
+mod health;
 mod hostile_rows;
 mod hostile_texts;
 mod ledger;
