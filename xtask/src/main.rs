@@ -1,6 +1,7 @@
-//! The project's own commands: `cargo xtask test | faults | check | generate | bench | soak | stress`.
+//! The project's own commands: `cargo xtask test | faults | check | dist | generate | bench | soak | stress`.
 
 mod check;
+mod dist;
 mod faults;
 mod fuzz;
 mod generate;
@@ -25,6 +26,10 @@ Usage: cargo xtask <command>
              check that the tests catch each fault of faults/*.patch, or the named one
   fuzz       fuzz the API from its OpenAPI document, as `test` does
   check      check generated files, dependencies between crates, SQL files and texts
+  dist [--out <folder>] [--target <triple>] [--binary <file>] [--twice] [--fast]
+             build the static binary, and write tarball, Debian package and contents of the images to
+             dist/ in the target directory; --binary packages that binary, --twice compares two builds,
+             --fast compresses less
   generate   write the generated files
   bench <name> [<options>]
              run a benchmark
@@ -59,6 +64,7 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         ["faults", name] => test::faults(Some(name)),
         ["fuzz"] => fuzz::fuzz().map(|()| ExitCode::SUCCESS),
         ["check"] => check::check(),
+        ["dist", options @ ..] => dist::dist(options),
         ["generate"] => generate::generate(),
         ["bench", name, options @ ..] => test::bench(name, options),
         ["screenshots", folder] => test::screenshots(folder),

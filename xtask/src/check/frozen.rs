@@ -53,7 +53,8 @@ pub(crate) fn findings(root: &Path) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-fn sha256(bytes: &[u8]) -> String {
+/// Returns the SHA-256 of the bytes in hexadecimal.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
         // Writing to a String cannot fail.
         let _ = write!(text, "{byte:02x}");
