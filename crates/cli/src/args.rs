@@ -4,8 +4,8 @@
 
 use crate::commands::{
     agent, alert, audit, backup, completions, config, console, consolidator, demo, feed, flag, graph, health,
-    hook, job, man, metrics, pool, project, queue, reboot, roles, rule, run, schedule, scheduler, server,
-    supplier, sweep, sync, token, up, work, worker,
+    hook, job, man, metrics, migrate, pool, project, queue, reboot, roles, rule, run, schedule, scheduler,
+    server, supplier, sweep, sync, token, up, work, worker,
 };
 use crate::environment;
 use clap::{Args, Parser, Subcommand};
@@ -70,8 +70,7 @@ pub(crate) enum Command {
     /// Run a demonstration: sync a feed while a worker is killed, then verify the table
     Demo(demo::DemoArgs),
     /// Create or update the tables and SQL functions
-    #[command(after_help = "Example:\n  tidemill migrate --database postgres://localhost/shop")]
-    Migrate,
+    Migrate(migrate::MigrateArgs),
     /// Manage database roles (PostgreSQL)
     Roles {
         #[command(subcommand)]

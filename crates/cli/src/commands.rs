@@ -20,7 +20,7 @@ pub(crate) mod hook;
 pub(crate) mod job;
 pub(crate) mod man;
 pub(crate) mod metrics;
-mod migrate;
+pub(crate) mod migrate;
 pub(crate) mod pool;
 pub(crate) mod project;
 pub(crate) mod queue;
@@ -64,7 +64,7 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
     let api = Api { global: &global, config: &config };
     match arguments.command {
         Command::Demo(args) => Box::pin(demo::demo(args, &config, out)).await,
-        Command::Migrate => migrate::migrate(&config, out).await,
+        Command::Migrate(args) => migrate::command(&config, &args, out).await,
         Command::Roles { command } => roles::command(&config, command, out).await,
         Command::Backup(args) => backup::backup(&config, args, out).await,
         Command::Project { command } => api.run(|client| project::command(client, command, out)).await,
@@ -169,7 +169,7 @@ pub(crate) fn refuse_server(arguments: &Arguments) -> Result<(), Failure> {
         Command::Worker(args) if args.command.is_some() => return Ok(()),
         Command::Worker(_) => "worker",
         Command::Demo(_) => "demo",
-        Command::Migrate => "migrate",
+        Command::Migrate(_) => "migrate",
         Command::Roles { .. } => "roles",
         Command::Controller(_) => "controller",
         Command::Scheduler(_) => "scheduler",

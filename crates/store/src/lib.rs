@@ -89,7 +89,7 @@ pub use hooks::HookRun;
 pub use jobs::{JobPage, LatestJob, NewJob, OldJob};
 pub use live::{LiveEvent, LivePage};
 pub use markers::{MarkedObjects, Marker, Markers};
-pub use migrate::{Migration, MigrationReport, Presence};
+pub use migrate::{LockMode, Migration, MigrationPlan, MigrationReport, Presence, TableLock};
 pub use monitor::{
     LoopError, LoopFailure, LoopHandle, LoopOptions, LoopState, Next, Panic, TaskMonitor, catch_panic,
     catch_panic_in,

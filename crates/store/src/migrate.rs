@@ -1,22 +1,26 @@
 //! Migrations: embedded and forward only, with the same numbers and names on both databases.
 //!
 //! Tables change by numbered migrations. Functions and triggers are code ([`code`]): `migrate` replaces all of them in
-//! the same transaction whenever their text has changed. Every migration names the oldest binary that can work with it,
-//! so that two releases can share a database during an upgrade.
+//! the same transaction whenever their text has changed. A binary leaves the functions of a newer one unchanged. Every
+//! migration names the oldest binary that can work with it, so that two releases can share a database during an upgrade.
 
 mod bookkeeping;
 mod code;
 mod foreign;
 pub(crate) mod functions;
+mod locks;
+mod plan;
 mod presence;
 
 #[cfg(test)]
 pub(crate) use code::POSTGRES_CODE;
+pub use locks::LockMode;
+pub use plan::{MigrationPlan, TableLock};
 pub use presence::Presence;
 
 use crate::store::Backend;
 use crate::{Error, Schema, Store};
-use bookkeeping::Bookkeeping as _;
+use bookkeeping::{Bookkeeping as _, CodeChange};
 use presence::{Installed, presence_postgres, presence_sqlite};
 use sqlx::{Connection as _, PgConnection, SqliteConnection};
 use tidemill_core::Timestamp;
@@ -51,6 +55,8 @@ pub struct MigrationReport {
     pub applied: Vec<String>,
     /// Whether functions and triggers were replaced.
     pub code_replaced: bool,
+    /// The newer version of Tidemill whose functions and triggers were left unchanged.
+    pub newer_code: Option<String>,
 }
 
 impl Migration {
@@ -186,7 +192,8 @@ async fn migrate_postgres(
         applied.push(migration.label());
     }
     let code = code::postgres(schema);
-    let code_replaced = conn.record_code(schema, &code).await?;
+    let change = conn.record_code(schema, &code, is_outdated(migrations, version)).await?;
+    let code_replaced = change == CodeChange::Replace;
     if code_replaced {
         // In a database without our tables, no function is ours.
         let before = if version == 0 { Vec::new() } else { functions::ours(conn, schema).await? };
@@ -195,7 +202,12 @@ async fn migrate_postgres(
     if code_replaced || !applied.is_empty() {
         crate::roles::grant_again(conn, schema).await?;
     }
-    Ok(MigrationReport { applied, code_replaced })
+    Ok(MigrationReport { applied, code_replaced, newer_code: change.newer() })
+}
+
+/// Whether the database has a migration that this binary does not know. Then a newer binary has migrated it.
+fn is_outdated(migrations: &[Migration], installed: i32) -> bool {
+    migrations.last().is_some_and(|newest| newest.version < installed)
 }
 
 /// Creates the schema of the sync tables, and refuses one that already holds tables with their names.
@@ -228,12 +240,13 @@ async fn migrate_sqlite(
         applied.push(migration.label());
     }
     let code = code::sqlite(schema);
-    let code_replaced = conn.record_code(schema, &code).await?;
+    let change = conn.record_code(schema, &code, is_outdated(migrations, version)).await?;
+    let code_replaced = change == CodeChange::Replace;
     // A migration that creates a table again has dropped its triggers.
-    if code_replaced || !applied.is_empty() {
+    if code_replaced || (!applied.is_empty() && change == CodeChange::UpToDate) {
         conn.script(code).await?;
     }
-    Ok(MigrationReport { applied, code_replaced })
+    Ok(MigrationReport { applied, code_replaced, newer_code: change.newer() })
 }
 
 /// The sync tables, which may be in a schema that holds other tables too.

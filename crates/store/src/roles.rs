@@ -155,13 +155,16 @@ async fn grant(conn: &mut PgConnection, schema: &Schema, roles: &Roles) -> Resul
         format!("GRANT SELECT ({TOKEN_COLUMNS}) ON {name}.tokens TO {reader}"),
         format!("GRANT SELECT ({AGENT_COLUMNS}) ON {name}.agents TO {reader}"),
         format!("GRANT SELECT ON {name}.tidemill_migrations, {name}.tidemill_settings TO {worker}"),
+        // A change of the owner locks the table against everything, even if the owner stays the same.
         format!(
             "DO $own$ DECLARE o record; BEGIN \
              FOR o IN SELECT c.oid::regclass AS what FROM pg_class c \
                  WHERE c.relnamespace = '{name}'::regnamespace AND c.relkind IN ('r', 'v') \
+                   AND c.relowner <> '{owner}'::regrole \
              LOOP EXECUTE format('ALTER TABLE %s OWNER TO {owner}', o.what); END LOOP; \
              FOR o IN SELECT t.oid::regtype AS what FROM pg_type t \
                  WHERE t.typnamespace = '{name}'::regnamespace AND t.typtype = 'd' \
+                   AND t.typowner <> '{owner}'::regrole \
              LOOP EXECUTE format('ALTER DOMAIN %s OWNER TO {owner}', o.what); END LOOP; END $own$"
         ),
         format!("ALTER SCHEMA {name} OWNER TO {owner}"),

@@ -1,6 +1,11 @@
 //! Upgrades: migrations that follow the first one, and functions and grants of users, which stay.
 #![expect(clippy::unwrap_used, reason = "a set-up that fails ends the test")]
 
+#[path = "migrate/older.rs"]
+mod older;
+#[path = "migrate/plan.rs"]
+mod plan;
+
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
 use tidemill_core::run::QueueRun;
 use tidemill_core::{RunId, Timestamp};
@@ -48,7 +53,7 @@ impl Upgrade {
     async fn renew(&mut self) {
         self.run("UPDATE ops.tidemill_settings SET value = 'older' WHERE setting = 'code'").await;
         let renewed = self.store.migrate(None).await.unwrap();
-        assert_eq!(renewed, MigrationReport { applied: Vec::new(), code_replaced: true });
+        assert_eq!(renewed, MigrationReport { applied: Vec::new(), code_replaced: true, newer_code: None });
     }
 }
 
@@ -301,14 +306,18 @@ async fn second_migration_backfills_rows_that_exist() {
         let migrated = store.migrate_with(migrations, None).await.unwrap();
         assert_eq!(
             migrated,
-            MigrationReport { applied: vec!["0002_second".to_owned()], code_replaced: false }
+            MigrationReport {
+                applied: vec!["0002_second".to_owned()],
+                code_replaced: false,
+                newer_code: None
+            }
         );
         assert_eq!(
             place.read("SELECT run_id || ' ' || sha FROM {ops}.shas").await,
             [format!("{before} abc")]
         );
         let again = store.migrate_with(migrations, None).await.unwrap();
-        assert_eq!(again, MigrationReport { applied: Vec::new(), code_replaced: false });
+        assert_eq!(again, MigrationReport { applied: Vec::new(), code_replaced: false, newer_code: None });
         // A binary that does not know the second migration can work with it, and applies nothing.
         assert!(store.check_schema().await.is_ok());
         assert_eq!(store.migrate(None).await.unwrap().applied, Vec::<String>::new());

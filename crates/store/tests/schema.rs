@@ -99,7 +99,7 @@ async fn second_migration_applies_nothing() {
         assert!(store.check_schema().await.is_ok());
         let before = empty.contents().await;
         let second = store.migrate(None).await.unwrap();
-        assert_eq!(second, MigrationReport { applied: Vec::new(), code_replaced: false });
+        assert_eq!(second, MigrationReport { applied: Vec::new(), code_replaced: false, newer_code: None });
         assert_eq!(empty.contents().await, before);
     }
 }
@@ -140,7 +140,7 @@ async fn changed_functions_are_replaced() {
             .script(&format!("UPDATE {place}tidemill_settings SET value = 'older' WHERE setting = 'code'"))
             .await;
         let again = store.migrate(None).await.unwrap();
-        assert_eq!(again, MigrationReport { applied: Vec::new(), code_replaced: true });
+        assert_eq!(again, MigrationReport { applied: Vec::new(), code_replaced: true, newer_code: None });
         assert_eq!(empty.contents().await, before, "the same, and nothing twice");
     }
 }

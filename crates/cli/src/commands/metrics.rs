@@ -48,7 +48,7 @@ fn metrics_args(command: &Command) -> Option<&MetricsArgs> {
             command: AgentCommand::List | AgentCommand::Drain { .. } | AgentCommand::Forget { .. },
         }
         | Command::Demo(_)
-        | Command::Migrate
+        | Command::Migrate(_)
         | Command::Roles { .. }
         | Command::Project { .. }
         | Command::Run { .. }

@@ -52,20 +52,59 @@ pub(super) trait Bookkeeping: Send + Sized {
         self.set(schema, &format!("migration_{version}"), &migration.checksum()).await
     }
 
-    /// Records the functions and triggers. Returns whether to create them: they differ from the recorded ones, and no
-    /// newer binary has recorded those.
-    async fn record_code(&mut self, schema: &Schema, code: &str) -> Result<bool, Error> {
+    /// Compares the functions and triggers of this binary with the recorded ones.
+    async fn code_change(
+        &mut self,
+        schema: &Schema,
+        code: &str,
+        is_outdated: bool,
+    ) -> Result<CodeChange, Error> {
         let digest = tidemill_core::digest::sha256_hex(code.as_bytes());
-        if self.setting(schema, "code").await?.as_deref() == Some(digest.as_str()) {
-            return Ok(false);
+        let recorded = self.setting(schema, "code").await?;
+        if recorded.as_deref() == Some(digest.as_str()) {
+            return Ok(CodeChange::UpToDate);
         }
         let version = self.setting(schema, "code_version").await?;
-        if version.is_some_and(|version| is_older(BINARY, &version)) {
-            return Ok(false);
+        Ok(match version {
+            Some(version) if is_outdated || is_older(BINARY, &version) => CodeChange::Newer(version),
+            Some(_) | None => CodeChange::Replace,
+        })
+    }
+
+    /// Records the functions and triggers if they must be created. `is_outdated`: the database has a migration that
+    /// this binary does not know.
+    async fn record_code(
+        &mut self,
+        schema: &Schema,
+        code: &str,
+        is_outdated: bool,
+    ) -> Result<CodeChange, Error> {
+        let change = self.code_change(schema, code, is_outdated).await?;
+        if change == CodeChange::Replace {
+            let digest = tidemill_core::digest::sha256_hex(code.as_bytes());
+            self.set(schema, "code", &digest).await?;
+            self.set(schema, "code_version", BINARY).await?;
         }
-        self.set(schema, "code", &digest).await?;
-        self.set(schema, "code_version", BINARY).await?;
-        Ok(true)
+        Ok(change)
+    }
+}
+
+/// How the functions and triggers of this binary compare with those of the database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum CodeChange {
+    UpToDate,
+    Replace,
+    /// A newer binary, of this version, created those of the database.
+    Newer(String),
+}
+
+impl CodeChange {
+    /// The version of the newer binary.
+    pub(super) fn newer(self) -> Option<String> {
+        match self {
+            Self::Newer(version) => Some(version),
+            Self::UpToDate | Self::Replace => None,
+        }
     }
 }
 

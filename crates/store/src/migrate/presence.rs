@@ -137,11 +137,26 @@ fn presence_of(rows: Vec<Applied>, migrations: &[Migration]) -> Presence {
     Presence::Ours { version: newest.0, oldest_binary: newest.1 }
 }
 
-/// Compares two versions number by number.
+/// Compares two versions by the rules of semantic versioning: a pre-release is older than its release.
 pub(super) fn is_older(a: &str, b: &str) -> bool {
-    let numbers =
-        |text: &str| text.split('.').map(|part| part.parse::<u64>().unwrap_or(0)).collect::<Vec<_>>();
-    numbers(a) < numbers(b)
+    version_key(a) < version_key(b)
+}
+
+/// A part of a version. Numbers sort before words.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum VersionPart<'v> {
+    Number(u64),
+    Word(&'v str),
+}
+
+/// The key by which versions sort: the numbers, whether it is a release, and the parts of the pre-release.
+fn version_key(version: &str) -> (Vec<u64>, bool, Vec<VersionPart<'_>>) {
+    let version = version.split('+').next().unwrap_or_default();
+    let (numbers, pre_release) = version.split_once('-').map_or((version, None), |(a, b)| (a, Some(b)));
+    let numbers = numbers.split('.').map(|part| part.parse().unwrap_or(0)).collect();
+    let part = |part| str::parse(part).map_or(VersionPart::Word(part), VersionPart::Number);
+    let parts = pre_release.into_iter().flat_map(|text| text.split('.')).map(part).collect();
+    (numbers, pre_release.is_none(), parts)
 }
 
 #[cfg(test)]
@@ -151,5 +166,16 @@ mod tests {
     #[test]
     fn versions_compare_by_number() {
         assert!(is_older("0.1.0", "0.10.0") && !is_older("1.0.0", "0.9.9") && !is_older("0.1.0", "0.1.0"));
+    }
+
+    #[test]
+    fn pre_releases_are_older_than_their_release() {
+        let ordered = ["0.1.9", "0.2.0-alpha", "0.2.0-rc.2", "0.2.0-rc.10", "0.2.0", "0.2.1-rc.1"];
+        for (index, version) in ordered.iter().enumerate() {
+            for (other, newer) in ordered.iter().enumerate() {
+                assert_eq!(is_older(version, newer), index < other, "{version} {newer}");
+            }
+        }
+        assert!(!is_older("0.2.0+build.1", "0.2.0+build.2"));
     }
 }

@@ -15,6 +15,7 @@ use crate::process::{Process, run, run_within};
 
 on_both!(
     second_migration_changes_nothing,
+    migration_plan_changes_nothing,
     concurrent_migrations_wait_for_each_other,
     projects_are_created_once_and_listed,
     stats_count_queued_and_ended_runs,
@@ -38,6 +39,30 @@ fn second_migration_changes_nothing(fixture: &Fixture) {
     let answer = fresh.json(&["migrate"]);
     assert_eq!(text(&answer, "applied.0"), "0001_schema");
     assert_eq!(text(&fresh.json(&["project", "list"]), "0.project_id"), "default");
+}
+
+fn migration_plan_changes_nothing(fixture: &Fixture) {
+    let bare = Fixture::bare(fixture.kind);
+    let plan = bare.ok(&["migrate", "--plan"]);
+    assert!(plan.contains("has no Tidemill tables"), "{plan}");
+    bare.ok(&["migrate"]);
+    let plan = bare.ok(&["migrate", "--plan"]);
+    assert!(plan.contains("is at migration 1") && plan.contains("migrate changes nothing"), "{plan}");
+
+    let schema = if fixture.kind == Kind::Postgres { "ops." } else { "" };
+    let older = format!("UPDATE {schema}tidemill_settings SET value = 'older' WHERE setting = 'code'");
+    bare.sql(&older).expect("the digest is replaced");
+    let before = bare.dump();
+    let plan = bare.ok(&["migrate", "--plan"]);
+    assert!(plan.contains("migrate replaces the functions and triggers"), "{plan}");
+    let lock = if fixture.kind == Kind::Postgres { "SHARE ROW EXCLUSIVE" } else { "for writers" };
+    assert!(plan.contains(lock), "{plan}");
+    let plan = bare.json(&["migrate", "--plan"]);
+    assert_eq!(plan["replaces_code"], true, "{plan}");
+    assert_eq!(plan["locks"].as_array().is_some_and(Vec::is_empty), fixture.kind == Kind::Sqlite, "{plan}");
+    assert_eq!(bare.dump(), before);
+    bare.ok(&["migrate"]);
+    assert!(bare.ok(&["migrate", "--plan"]).contains("migrate changes nothing"));
 }
 
 fn concurrent_migrations_wait_for_each_other(fixture: &Fixture) {
