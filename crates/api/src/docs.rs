@@ -1,8 +1,7 @@
 //! The API reference page, rendered by this server without external assets.
 
-mod example;
-
 use crate::endpoint::{Endpoint, Permission};
+use crate::openapi::example::{curl, resolve};
 use axum::response::{Html, IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use serde_json::Value;
@@ -202,7 +201,7 @@ fn render_operation(
     let _ = write!(
         html,
         "</table><pre>{}</pre></article>",
-        escape(&example::curl(document, path, method, operation, url))
+        escape(&curl(document, path, method, operation, url))
     );
 }
 
@@ -228,11 +227,6 @@ fn row(html: &mut String, document: &Value, name: &str, note: &str, described: &
         kind(document, schema),
         text(&described["description"])
     );
-}
-
-fn resolve<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
-    let path = schema["$ref"].as_str().and_then(|path| path.strip_prefix('#'));
-    path.and_then(|path| document.pointer(path)).unwrap_or(schema)
 }
 
 /// Short text for the type of a value.

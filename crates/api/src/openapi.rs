@@ -1,5 +1,7 @@
 //! The OpenAPI document, built from the routes.
 
+pub(crate) mod example;
+mod portable;
 mod problems;
 
 use crate::codes;
@@ -28,12 +30,13 @@ fn build() -> Value {
         let path = paths.entry(endpoint.path).or_insert_with(|| json!({}));
         path[endpoint.method.as_str().to_lowercase()] = described;
     }
-    json!({
+    let mut document = json!({
         "openapi": "3.1.0",
         "info": {
             "title": "Tidemill",
             "version": env!("CARGO_PKG_VERSION"),
-                "description": "Durable run queue with an HTTP API for operators, workers and agents.",
+            "description": "Durable run queue with an HTTP API for operators, workers and agents.",
+            "contact": {"name": "The Tidemill contributors"},
             "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
         },
         "servers": [{"url": "/"}],
@@ -44,7 +47,10 @@ fn build() -> Value {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "responses": problems::shared(problem.as_value()),
         },
-    })
+    });
+    portable::mend(&mut document);
+    example::add(&mut document);
+    document
 }
 
 /// Adds the list of error codes to the schema of `Problem`.
@@ -179,6 +185,9 @@ fn operation(endpoint: &Endpoint, schemas: &mut Schemas) -> Value {
         operation["security"] = json!([{"token": []}]);
         let roles: Vec<&str> = permission.roles().iter().map(|role| role.as_str()).collect();
         operation["description"] = format!("For tokens of role {}.", roles.join(", ")).into();
+    } else {
+        operation["security"] = json!([]);
+        operation["description"] = "Needs no token.".into();
     }
     operation
 }
