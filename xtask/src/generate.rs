@@ -1,10 +1,12 @@
 //! Generated files: documents and schemas that are derived from the code.
 
+mod routes;
+
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::check::Finding;
 use crate::{out, workspace};
@@ -13,6 +15,7 @@ use crate::{out, workspace};
 fn generated() -> Vec<(&'static str, String)> {
     let mut files = tidemill_core::diagram::generated();
     files.push(("docs/reference/openapi.json", openapi()));
+    files.push(("docs/reference/routes.md", routes::page(tidemill_api::document())));
     files.push((
         "docs/reference/graph.schema.json",
         format!("{:#}\n", tidemill_core::graph::schema::schema()),
@@ -38,6 +41,18 @@ pub(crate) fn generate() -> Result<ExitCode> {
             out::line(format!("wrote {path}"));
         }
     }
+    generate_references()
+}
+
+/// Lets the tests of the command-line program write its reference pages, which they compare otherwise.
+fn generate_references() -> Result<ExitCode> {
+    // The features of the workspace, so that its build is reused.
+    let status = workspace::cargo()
+        .args(["test", "--quiet", "--workspace", "--bin", "tidemill", "reference_is_up_to_date"])
+        .env("TIDEMILL_WRITE_REFERENCE", "1")
+        .status()
+        .context("could not run cargo")?;
+    ensure!(status.success(), "the reference pages of the command line could not be written");
     Ok(ExitCode::SUCCESS)
 }
 

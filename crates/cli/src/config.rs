@@ -248,7 +248,8 @@ pub(crate) fn quote(text: &str) -> String {
     format!("{text:?}")
 }
 
-fn keys() -> impl Iterator<Item = &'static Key> {
+/// Every key, in the order of the printed defaults.
+pub(crate) fn keys() -> impl Iterator<Item = &'static Key> {
     KEYS.iter().chain(sync::KEYS).chain(server::KEYS).chain(reach::KEYS)
 }
 

@@ -63,10 +63,14 @@ pub(crate) fn otlp_endpoint() -> Option<String> {
     std::env::var(OTLP_ENDPOINT).ok().filter(|endpoint| !endpoint.is_empty())
 }
 
-/// Returns the name and value of the variable for a configuration key: `TIDEMILL_WORKER_DEAD_AFTER` for
-/// `worker.dead-after`.
+/// Returns the name of the variable for a configuration key: `TIDEMILL_WORKER_DEAD_AFTER` for `worker.dead-after`.
+pub(crate) fn variable_name(path: &str) -> String {
+    format!("TIDEMILL_{}", path.replace(['.', '-'], "_").to_uppercase())
+}
+
+/// Returns the name and value of the variable for a configuration key.
 pub(crate) fn variable_of_key(path: &str) -> Option<(String, String)> {
-    let name = format!("TIDEMILL_{}", path.replace(['.', '-'], "_").to_uppercase());
+    let name = variable_name(path);
     std::env::var(&name).ok().map(|value| (name, value))
 }
 

@@ -13,6 +13,8 @@ mod line;
 mod local_token;
 mod observe;
 mod out;
+#[cfg(test)]
+mod reference;
 mod remote;
 mod requests;
 mod retry;
