@@ -31,5 +31,6 @@ mod server;
 mod sync_kills;
 mod sync_settings;
 mod traces;
+mod two_builds;
 mod up_isolation;
 mod worker_script;
