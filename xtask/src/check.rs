@@ -2,6 +2,7 @@
 
 mod dependencies;
 pub(crate) mod frozen;
+pub(crate) mod links;
 mod plain;
 mod sql;
 mod tasks;
@@ -49,6 +50,7 @@ pub(crate) fn check() -> Result<ExitCode> {
     let mut findings = generate::findings(&root);
     findings.extend(dependencies::findings(&root)?);
     findings.extend(frozen::findings(&root)?);
+    findings.extend(links::findings(&root)?);
     findings.extend(plain::findings(&root)?);
     findings.extend(sql::findings(&root)?);
     findings.extend(tasks::findings(&root)?);

@@ -1,7 +1,8 @@
-//! The project's own commands: `cargo xtask test | faults | check | dist | generate | bench | soak | stress`.
+//! The project's own commands: `cargo xtask test | faults | check | dist | generate | docs | bench | soak | stress`.
 
 mod check;
 mod dist;
+mod docs;
 mod faults;
 mod fuzz;
 mod generate;
@@ -31,6 +32,7 @@ Usage: cargo xtask <command>
              dist/ in the target directory; --binary packages that binary, --twice compares two builds,
              --fast compresses less
   generate   write the generated files
+  docs       check the links of the documentation and build the book in target/book
   bench <name> [<options>]
              run a benchmark
   screenshots <folder>
@@ -66,6 +68,7 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         ["check"] => check::check(),
         ["dist", options @ ..] => dist::dist(options),
         ["generate"] => generate::generate(),
+        ["docs"] => docs::build(),
         ["bench", name, options @ ..] => test::bench(name, options),
         ["screenshots", folder] => test::screenshots(folder),
         ["stress", options @ ..] => stress::stress(options),

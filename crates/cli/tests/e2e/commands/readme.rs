@@ -1,4 +1,4 @@
-//! Tests that the commands of the README work when pasted.
+//! Tests that the commands of the README and of the guides work when pasted.
 
 use std::fmt::Write as _;
 use std::net::TcpListener;
@@ -7,20 +7,23 @@ use std::process::Command;
 use std::time::Duration;
 
 use tidemill_core::run::{EndCause, RunState};
+use tidemill_testkit::cluster::{Database, server_url};
 
 use crate::fixture::{Fixture, Kind, TIDEMILL};
 use crate::graph::doc_commands::commands;
 use crate::process::run_within;
 
-/// Text of the README for a command that is refused.
+const START: &str = "docs/getting-started.md";
+
+/// Text of a page for a command that is refused.
 const REFUSES: &str = "exits with 3";
 
-/// Runs the commands of a section in one shell, with replacements, and stops its background processes.
-fn paste(fixture: &Fixture, heading: &str, replacements: &[(&str, &str)]) {
-    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+/// Runs the commands of some sections of a page in one shell, with replacements, and stops its background processes.
+fn paste(fixture: &Fixture, page: &str, headings: &[&str], replacements: &[(&str, &str)]) {
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
     let page = std::fs::read_to_string(page).expect("the page exists");
-    let commands = commands(&page, heading);
-    assert!(commands.len() >= 6, "the section has commands: {commands:?}");
+    let commands: Vec<_> = headings.iter().flat_map(|heading| commands(&page, heading)).collect();
+    assert!(commands.len() >= 5, "the sections have commands: {commands:?}");
     let mut script = "set -euo pipefail\n".to_owned();
     for (command, shown) in commands {
         assert!(shown.is_empty(), "the output of `{command}` is not compared: {shown:?}");
@@ -43,10 +46,9 @@ fn paste(fixture: &Fixture, heading: &str, replacements: &[(&str, &str)]) {
 }
 
 #[test]
-fn readme_sqlite_section_works_when_pasted() {
+fn getting_started_on_sqlite_works_when_pasted() {
     let fixture = Fixture::bare(Kind::Sqlite);
-    // A test does not build the release binary.
-    paste(&fixture, "## Two minutes on SQLite\n", &[("$PWD/target/release:", "")]);
+    paste(&fixture, START, &["## On SQLite\n"], &[]);
     let runs = fixture.runs();
     let states: Vec<RunState> = runs.iter().map(|run| run.status).collect();
     assert_eq!(states[..2], [RunState::Success, RunState::Cancelled]);
@@ -55,7 +57,7 @@ fn readme_sqlite_section_works_when_pasted() {
 }
 
 #[test]
-fn readme_postgresql_section_works_when_pasted() {
+fn getting_started_on_postgresql_works_when_pasted() {
     let fixture = Fixture::bare(Kind::Postgres);
     let psql = format!("psql '{}'", fixture.url);
     let replacements = [
@@ -63,7 +65,7 @@ fn readme_postgresql_section_works_when_pasted() {
         ("postgres:///tidemill_try", fixture.url.as_str()),
         ("psql tidemill_try", psql.as_str()),
     ];
-    paste(&fixture, "## The same on PostgreSQL\n", &replacements);
+    paste(&fixture, START, &["## On PostgreSQL\n"], &replacements);
     let states: Vec<RunState> = fixture.runs().iter().map(|run| run.status).collect();
     assert_eq!(states, [RunState::Success, RunState::Claimed], "the second one is claimed in SQL");
 }
@@ -76,9 +78,65 @@ fn readme_feed_section_works_when_pasted() {
     drop(free);
     // Fewer stones than in the README, because the test binary is not optimised.
     let replacements = [("127.0.0.1:8700", address.as_str()), ("--stones 20000", "--stones 2000")];
-    paste(&fixture, "## Sync a feed into a table\n", &replacements);
+    paste(&fixture, "README.md", &["## Sync a feed into a table\n"], &replacements);
     for table in ["diamonds", "items"] {
         let text = format!("SELECT CAST(count(*) AS TEXT) FROM {table}");
         assert_eq!(fixture.sql(&text).expect("the table exists"), ["2000"], "{table}");
     }
+}
+
+#[test]
+fn readme_run_section_works_when_pasted() {
+    let fixture = Fixture::bare(Kind::Sqlite);
+    paste(&fixture, "README.md", &["## Run work\n"], &[]);
+    assert_eq!(fixture.runs()[0].status, RunState::Success);
+}
+
+#[test]
+fn guide_of_runs_works_when_pasted() {
+    let fixture = Fixture::bare(Kind::Sqlite);
+    let headings = ["## Queue\n", "## Work\n", "## Ask why\n", "## Schedules and pauses\n"];
+    paste(&fixture, "docs/runs.md", &headings, &[]);
+    let states: Vec<RunState> = fixture.runs().iter().map(|run| run.status).collect();
+    assert_eq!(states, [RunState::Success, RunState::Cancelled], "the repeated key queued nothing");
+}
+
+#[test]
+fn operations_on_sqlite_work_when_pasted() {
+    let fixture = Fixture::bare(Kind::Sqlite);
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations.md");
+    let page = std::fs::read_to_string(page).expect("the page exists");
+    // The copy of PostgreSQL needs PostgreSQL; another test pastes it.
+    let (before, rest) = page.split_once("PostgreSQL: use the backups").expect("the part exists");
+    let (_, after) = rest.split_once("Create the roles").expect("the part exists");
+    let shortened = fixture.write("operations.md", &format!("{before}\n{after}"));
+    paste(&fixture, &shortened.display().to_string(), &["## Backup and restore\n"], &[]);
+    let plan = commands(&page, "## Upgrade and rollback\n");
+    assert_eq!(plan.len(), 1, "{plan:?}");
+    assert!(fixture.ok(&["migrate", "--plan"]).contains("migrate changes nothing"));
+}
+
+/// The dump restores a schema with a run, and the restored copy is a working database.
+#[test]
+fn dump_of_postgresql_restores_when_pasted() {
+    let fixture = Fixture::new(Kind::Postgres);
+    fixture.ok(&["project", "create", "web", "--env", "staging"]);
+    let run = fixture.queue(&["--project", "web", "--env", "staging"]);
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations.md");
+    let page = std::fs::read_to_string(page).expect("the page exists");
+    let dump: Vec<String> =
+        commands(&page, "For a copy of Tidemill alone:").into_iter().map(|one| one.0).collect();
+    let copy = Database::create(&server_url().expect("there is a server")).expect("a database is created");
+    let script = format!("set -eu\n{}", dump[..3].join("\n"))
+        .replace("createdb tidemill_restored", ":")
+        .replace("--dbname tidemill_restored", &format!("--dbname '{}'", copy.url));
+    let mut bash = Command::new("bash");
+    fixture.prepare(&mut bash);
+    let ran =
+        run_within(bash.args(["-c", &script]).env("TIDEMILL_DATABASE", &fixture.url), Duration::from_mins(2));
+    assert_eq!(ran.code, Some(0), "{script}\n{ran:?}");
+    let restored = fixture.ok(&["--database", &copy.url, "run", "show", run.as_str()]);
+    assert!(restored.contains("queued"), "{restored}");
+    fixture.ok(&["--database", &copy.url, "work", "--drain", "--", "true"]);
+    assert!(fixture.ok(&["--database", &copy.url, "migrate", "--plan"]).contains("changes nothing"));
 }
