@@ -40,7 +40,7 @@ struct Options {
     is_fast: bool,
 }
 
-/// What is packaged, and for which machine.
+/// Version, target and files of the packages.
 struct Release {
     root: PathBuf,
     version: String,

@@ -69,8 +69,9 @@ fn without_globals(help: &str) -> String {
 fn configuration_page() -> String {
     let mut page = String::from(
         "# Configuration reference\n\nThis page is generated from the configuration keys of the program. The file is \
-         `tidemill.toml` in the current directory, or the file of `--config`. Command-line options override environment \
-         variables, which override the file, which overrides the defaults. `tidemill config check` reports every error.\n\n\
+         `tidemill.toml` in the current directory, or the file of `--config`. Command-line options override \
+         environment variables, which override the file, which overrides the defaults. `tidemill config check` reports \
+         every error.\n\n\
          Durations are written as `500ms`, `5s`, `10m`, `2h` or `7d`.\n",
     );
     let default = Config::default();

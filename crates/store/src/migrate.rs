@@ -2,7 +2,8 @@
 //!
 //! Tables change by numbered migrations. Functions and triggers are code ([`code`]): `migrate` replaces all of them in
 //! the same transaction whenever their text has changed. A binary leaves the functions of a newer one unchanged. Every
-//! migration names the oldest binary that can work with it, so that two releases can share a database during an upgrade.
+//! migration names the oldest binary that can work with it, so that two releases can share a database during an
+//! upgrade.
 
 mod bookkeeping;
 mod code;

@@ -68,8 +68,8 @@ impl Roles {
 }
 
 impl Store {
-    /// Creates the roles without login, and grants their privileges. Idempotent. The audit entry of the call is committed
-    /// with the roles.
+    /// Creates the roles without login, and grants their privileges. Idempotent. The audit entry of the call is
+    /// committed with the roles.
     pub async fn create_roles(&self, prefix: &str) -> Result<Roles, Error> {
         // Checked like schema names, because the prefix becomes part of SQL identifiers.
         Schema::postgres(prefix)?;

@@ -69,7 +69,8 @@ pub struct Limits {
     pub cpu_percent: Option<u32>,
     /// Size of a file that it writes.
     pub file_bytes: Option<u64>,
-    /// Size of the files in its own `/dev/shm`, which it has with namespaces. They use memory that belongs to no process.
+    /// Size of the files in its own `/dev/shm`, which it has with namespaces. They use memory that belongs to no
+    /// process.
     pub shared_memory_bytes: Option<u64>,
     /// Size of a core dump, which may contain secrets.
     pub core_bytes: Option<u64>,

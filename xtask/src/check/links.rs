@@ -1,4 +1,5 @@
-//! Links between the pages of the documentation: each file exists, each anchor is a heading, and each page is in the book.
+//! Links between the pages of the documentation: each file exists, each anchor is a heading, and each page is in the
+//! book.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -136,7 +137,7 @@ fn links(text: &str) -> Vec<Link> {
     links
 }
 
-/// Removes code spans.
+/// Returns the line without its code spans.
 fn without_code(line: &str) -> String {
     if line.matches('`').count() % 2 == 1 {
         return line.to_owned();

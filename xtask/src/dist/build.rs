@@ -1,4 +1,4 @@
-//! The static release binary.
+//! Builds the static release binary.
 //!
 //! glibc is linked statically. Procedural macros are shared libraries, so the target is named explicitly: then the
 //! flags do not apply to them. An object file in C limits name look-ups to the linked code. Paths of the builder are

@@ -46,7 +46,7 @@ fn add_to_content(schemas: &Value, described: &mut Value) {
     }
 }
 
-/// Follows a reference.
+/// Returns the schema that a reference names, or the schema itself.
 pub(crate) fn resolve<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
     let path = schema["$ref"].as_str().and_then(|path| path.strip_prefix('#'));
     path.and_then(|path| document.pointer(path)).unwrap_or(schema)

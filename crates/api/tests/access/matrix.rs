@@ -22,8 +22,8 @@ const FILE: &str = "crates/api/tests/access/matrix.tsv";
 const RESOURCES: [&str; 5] = ["environment", "files", "network", "tables", "agents"];
 /// Parts of a request that name a project.
 const NAMED_BY: [&str; 5] = ["path", "query", "body", "token", "-"];
-/// On PostgreSQL one cell of this many is requested, because a cell is slower there; on SQLite all are. The seed selects
-/// the first one: as many consecutive seeds request every cell.
+/// On PostgreSQL one cell of this many is requested, because a cell is slower there; on SQLite all are. The seed
+/// selects the first one: as many consecutive seeds request every cell.
 const SAMPLE: usize = 6;
 /// The projects of the tokens. The items belong to `shop`: tokens without it reach none of them.
 const PROJECTS: [&[&str]; 2] = [&["shop"], &["bank"]];

@@ -48,8 +48,8 @@ impl Syncs {
         Ok(unavailable)
     }
 
-    /// Waits until the feed of a run is resumed. Refused if the run ends meanwhile. Does not wait for the feed of another
-    /// project, because the wait would reveal its pause.
+    /// Waits until the feed of a run is resumed. Refused if the run ends meanwhile. Does not wait for the feed of
+    /// another project, because the wait would reveal its pause.
     pub(super) async fn until_resumed(&self, feed: &str, claim: &Claim) -> Result<(), Error> {
         let (store, run) = (self.engine.store(), &claim.run_id);
         let mut guard = None;

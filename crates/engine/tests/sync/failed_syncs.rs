@@ -34,8 +34,9 @@ pub(crate) async fn failed_sync_reports_its_first_cause(kind: Kind) {
     assert!(why.contains(&cause), "{why}");
 }
 
-/// A run with the label of syncs can name any feed. It starts a sync only of a feed of its own project, and the owner
-/// of another feed gets neither a sync nor an alert. The run ends as if the feed did not exist, also while it is paused.
+/// A run with the label of syncs can name any feed. It starts a sync only of a feed of its own project, and the
+/// owner of another feed gets neither a sync nor an alert. The run ends as if the feed did not exist, also while it is
+/// paused.
 pub(crate) async fn sync_run_naming_a_feed_of_another_project_fails(kind: Kind) {
     let fixture = open(kind, 100).await;
     let own = fixture.feed_of("bank", "bank-gems");

@@ -123,7 +123,7 @@ fn names_after(words: &[&str], keyword: &str) -> Vec<String> {
     places.filter_map(|(place, _)| name(place)).collect()
 }
 
-/// The mode of `ALTER TABLE`.
+/// Returns the lock mode that a statement `ALTER TABLE` takes.
 fn alter_mode(words: &[&str]) -> LockMode {
     let has = |word: &str| words.iter().any(|known| known.eq_ignore_ascii_case(word));
     let is_only_validation = has("VALIDATE") && !["ADD", "DROP", "ALTER COLUMN"].iter().any(|word| has(word));

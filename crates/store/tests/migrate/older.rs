@@ -3,7 +3,7 @@
 use super::{Place, with_second};
 use tidemill_store::MigrationReport;
 
-/// What a newer binary leaves behind: its version, the digest of its functions, and one of them.
+/// Returns the statements that store the version, the digest and one function of a newer binary.
 fn newer_code(place: &Place, version: &str) -> String {
     let function = match place {
         Place::Postgres(_) => {

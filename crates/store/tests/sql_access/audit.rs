@@ -1,4 +1,4 @@
-//! Audit entries of calls by SQL: each change has exactly one, whoever calls the function.
+//! Audit entries of calls by SQL: each change has exactly one, for every caller of the function.
 
 use crate::{Access, Session};
 use sqlx::ConnectOptions as _;

@@ -24,8 +24,8 @@ BEGIN
 END
 $$;
 
--- Writes the audit entry of a run that finish_run cancelled, unless the call is the report of its holder: then the caller
--- names worker and epoch, or the cancel was requested before.
+-- Writes the audit entry of a run that finish_run cancelled, unless the call is the report of its holder: then the
+-- caller names worker and epoch, or the cancel was requested before.
 CREATE FUNCTION {ops}.audit_unclaimed_cancel(p_run_id text, p_worker_id text, p_epoch integer, p_now timestamptz)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
