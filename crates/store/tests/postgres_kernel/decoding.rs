@@ -25,7 +25,9 @@ async fn open(cluster: &Cluster) -> Kernel {
 /// have no primary key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn decoded_runs_show_every_state() {
-    let settings = vec![("wal_level".to_owned(), "logical".to_owned())];
+    // Only flushed changes are decoded.
+    let settings = [("wal_level", "logical"), ("synchronous_commit", "on")];
+    let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
     let cluster = tokio::task::spawn_blocking(move || {
         Cluster::start(&Options { settings, ..Options::default() }).expect("a server starts")
     })

@@ -90,10 +90,11 @@ BEGIN
             PERFORM {ops}.save_position(v_label_set);
         END IF;
         RETURN;
-    ELSIF v_fitting = 0 THEN
-        RETURN;
     ELSIF v_any_due THEN
         PERFORM {ops}.open_due({batch_max}, v_now);
+    END IF;
+    IF v_fitting = 0 THEN
+        RETURN;
     END IF;
 
     v_left := {claim_max};

@@ -125,8 +125,8 @@ INSERT INTO {ops}.run_steps (created_at, seq, step, run_id)
 SELECT v_now, s.last_seq, 'r', p_run_id FROM started s
 
 -- fragment: finish_running
--- Ends a running run of lane ops as p_status, and records that, if the caller holds it. v_outcome becomes NULL if no
--- run changed, and `oversize` if the merged metadata is too large. It becomes `sequel` if after_finish must act.
+-- Ends a running run of lane ops as p_status, and records that, if the caller holds it. v_outcome is NULL if no run
+-- changed. It is `oversize` if the merged metadata is too large, and `sequel` if after_finish has something to do.
 WITH ended AS (
     UPDATE {ops}.runs run
        SET status = p_status, finished_at = v_now, updated_at = v_now, end_cause = 'reported',
