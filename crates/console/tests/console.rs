@@ -47,6 +47,8 @@ mod lanes;
 mod live;
 #[path = "console/pages.rs"]
 mod pages;
+#[path = "console/rest_feeds.rs"]
+mod rest_feeds;
 #[path = "console/sample_data.rs"]
 mod sample_data;
 #[path = "console/screen_sizes.rs"]
