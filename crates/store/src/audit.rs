@@ -61,16 +61,28 @@ impl FromColumns for LogCounts {
 }
 
 impl Tx<'_> {
+    /// Whether this database role may write the audit log.
+    async fn may_audit(&mut self) -> Result<bool, Error> {
+        if self.context.may_audit.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        let may: Option<bool> = on!(self, catalog::AUDIT_MAY, [], fetch_optional, "write the audit log")?
+            .record("write the audit log")?;
+        let may = may == Some(true);
+        self.context.may_audit.store(may, Ordering::Relaxed);
+        Ok(may)
+    }
+
+    /// Whether this transaction will write an audit entry. A role that may not write it may not read runs either.
+    pub(crate) async fn writes_audit(&mut self) -> Result<bool, Error> {
+        Ok(self.draft.is_some() && self.may_audit().await?)
+    }
+
     /// Adds a row to the audit log, unless the same call added one. Database roles that may only call the SQL functions
-    /// write no audit rows: the events of runs name them.
+    /// write no audit rows: the functions that change runs for operators write the entries of their callers.
     pub async fn add_audit(&mut self, audit: &NewAuditRecord, now: Option<Timestamp>) -> Result<(), Error> {
-        if !self.context.may_audit.load(Ordering::Relaxed) {
-            let may: Option<bool> = on!(self, catalog::AUDIT_MAY, [], fetch_optional, "write the audit log")?
-                .record("write the audit log")?;
-            if may != Some(true) {
-                return Ok(());
-            }
-            self.context.may_audit.store(true, Ordering::Relaxed);
+        if !self.may_audit().await? {
+            return Ok(());
         }
         let now = match &self.conn {
             Conn::Postgres(_) => now,

@@ -215,10 +215,8 @@ impl Tx<'_> {
         reason: Option<&str>,
         now: Option<Timestamp>,
     ) -> Result<CancelOutcome, Error> {
-        let is_requested = match &self.draft {
-            Some(_) => self.run(run).await?.is_some_and(|run| run.cancel_requested_at.is_some()),
-            None => false,
-        };
+        let is_requested = self.writes_audit().await?
+            && self.run(run).await?.is_some_and(|run| run.cancel_requested_at.is_some());
         let cancelled: CancelOutcome = audited_verb!(self, now, cancel(run, by, reason))?;
         if cancelled == CancelOutcome::Ended || (cancelled == CancelOutcome::Requested && is_requested) {
             self.skip_audit();
@@ -248,10 +246,7 @@ impl Tx<'_> {
 
     /// Fails a stalled run for an operator, and queues a successor if requested.
     pub async fn fail_run(&mut self, ask: &FailRun, now: Option<Timestamp>) -> Result<FailOutcome, Error> {
-        let successor = match &self.draft {
-            Some(_) => self.successor(&ask.run_id).await?,
-            None => None,
-        };
+        let successor = if self.writes_audit().await? { self.successor(&ask.run_id).await? } else { None };
         let failed: FailOutcome = audited_verb!(self, now, fail(ask))?;
         // A repeated call that asks for a retry for the first time queues the successor.
         if failed.outcome != ChangeOutcome::Applied && failed.successor == successor {
