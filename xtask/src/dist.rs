@@ -40,7 +40,7 @@ struct Options {
     is_fast: bool,
 }
 
-/// Version, target and files of the packages.
+/// A binary with its version and machine, from which all files are made.
 struct Release {
     root: PathBuf,
     version: String,

@@ -8,7 +8,7 @@ use tidemill_wire::info::Health;
 /// Condition that a probe of a server checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Probe {
-    /// The process answers HTTP requests.
+    /// The process of the server answers requests.
     Liveness,
     /// The process and its database answer, and the schema matches.
     Readiness,

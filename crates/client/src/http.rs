@@ -17,8 +17,8 @@ pub struct HttpOptions {
     pub authorities: Vec<u8>,
 }
 
-/// Returns the bundled certificate authorities. A client of the HTTP library that has none of its own cannot be built
-/// on a system without certificates, such as an empty container.
+/// Returns the bundled certificate authorities. Without them, a client of the HTTP library cannot be built on a system
+/// that has no certificates, such as an empty container.
 pub fn bundled_authorities() -> Result<Vec<reqwest::Certificate>, Error> {
     let certificates =
         webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().map(|der| reqwest::Certificate::from_der(der));

@@ -1,9 +1,9 @@
 //! Facts about an ELF binary: whether it needs a dynamic linker, and whether it has symbols.
 
 /// Program header that names the dynamic linker.
-const PT_INTERP: u32 = 3;
+const PT_INTERP: usize = 3;
 /// Section of symbols, which stripping removes.
-const SHT_SYMTAB: u32 = 2;
+const SHT_SYMTAB: usize = 2;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Facts {
@@ -23,8 +23,9 @@ pub(super) fn facts(bytes: &[u8]) -> Option<Facts> {
     };
     let segments = headers(32, 54, 56, 0)?;
     let sections = headers(40, 58, 60, 4)?;
-    let contains = |types: &[usize], wanted: u32| types.iter().any(|&kind| kind == wanted as usize);
-    Some(Facts { is_static: !contains(&segments, PT_INTERP), is_stripped: !contains(&sections, SHT_SYMTAB) })
+    let is_static = !segments.contains(&PT_INTERP);
+    let is_stripped = !sections.contains(&SHT_SYMTAB);
+    Some(Facts { is_static, is_stripped })
 }
 
 /// Reads a little-endian number of `size` bytes.

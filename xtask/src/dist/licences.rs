@@ -13,9 +13,18 @@ use crate::workspace;
 /// Beginnings of the names of files with a licence or a notice, in lower case.
 const NAMES: [&str; 5] = ["license", "licence", "copying", "notice", "unlicense"];
 
+/// Parts of a static binary that are no packages of cargo.
+const OTHERS: &str = "\
+Tidemill contains the packages below, the standard library of Rust (MIT OR Apache-2.0) and SQLite (public domain).
+
+The released binary is linked statically with the GNU C Library, which is licensed under the GNU Lesser General Public
+License, version 2.1 or later: https://www.gnu.org/licenses/old-licenses/lgpl-2.1.html. The sources of Tidemill and
+`cargo xtask dist` link the binary with another version of the library.
+";
+
 /// Returns one document: each package with its licence, and each text with the packages that it belongs to.
 pub(super) fn document(packages: &[Package]) -> Result<String> {
-    let mut text = String::from("Tidemill contains the following packages.\n\n");
+    let mut text = format!("{OTHERS}\n");
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for package in packages.iter().filter(|package| package.is_third_party()) {
         let name = format!("{} {}", package.name, package.version);

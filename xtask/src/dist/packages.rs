@@ -19,7 +19,7 @@ const BINARY: &str = "tidemill";
 pub(super) struct Package {
     pub(super) name: String,
     pub(super) version: String,
-    /// SPDX expression of the licence, as in the manifest.
+    /// SPDX expression of the manifest.
     pub(super) licence: Option<String>,
     pub(super) description: Option<String>,
     pub(super) repository: Option<String>,

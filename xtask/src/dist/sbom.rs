@@ -38,7 +38,8 @@ fn component(package: &Package, kind: &str) -> Value {
     });
     if let Some(licence) = &package.licence {
         // Old manifests separate alternatives by a slash, which is not SPDX.
-        component["licenses"] = json!([{"expression": licence.replace('/', " OR ")}]);
+        let alternatives: Vec<&str> = licence.split('/').map(str::trim).collect();
+        component["licenses"] = json!([{"expression": alternatives.join(" OR ")}]);
     }
     if let Some(description) = &package.description {
         component["description"] = json!(description.trim());
