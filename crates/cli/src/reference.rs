@@ -68,10 +68,10 @@ fn without_globals(help: &str) -> String {
 
 fn configuration_page() -> String {
     let mut page = String::from(
-        "# Configuration reference\n\nThis page is generated from the configuration keys of the program. The file is \
-         `tidemill.toml` in the current directory, or the file of `--config`. Command-line options override \
-         environment variables, which override the file, which overrides the defaults. `tidemill config check` reports \
-         every error.\n\n\
+        "# Configuration reference\n\nThis page is generated from the configuration keys of the program. The file \
+         is `tidemill.toml` in the current directory, or the file of `--config`. Command-line options override \
+         environment variables, which override the file, which overrides the defaults. `tidemill config check` \
+         reports every error.\n\n\
          Durations are written as `500ms`, `5s`, `10m`, `2h` or `7d`.\n",
     );
     let default = Config::default();
@@ -185,7 +185,8 @@ fn commands_of_the_guides_parse() {
             commands.iter().map(|command| command.replace("\"$run\"", "$run").replace("$run", RUN)).collect();
         for (command, words) in filled.iter().zip(crate::console_tests::shell_words(&filled)) {
             // `work` needs the command that was cut off.
-            let ending: &[&str] = if command.starts_with("tidemill work ") { &["--", "true"] } else { &[] };
+            let ending: &[&str] =
+                if format!("{command} ").starts_with("tidemill work ") { &["--", "true"] } else { &[] };
             let words = words.into_iter().chain(ending.iter().map(|word| (*word).to_owned()));
             if let Err(error) = <Arguments as clap::Parser>::try_parse_from(words) {
                 panic!("{page}: {command}: {error}");

@@ -1,5 +1,4 @@
-//! Links between the pages of the documentation: each file exists, each anchor is a heading, and each page is in the
-//! book.
+//! Links between the pages of the documentation: files and anchors exist, and the book has each page.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -137,7 +136,7 @@ fn links(text: &str) -> Vec<Link> {
     links
 }
 
-/// Returns the line without its code spans.
+/// The line without its code spans, in which brackets are no links.
 fn without_code(line: &str) -> String {
     if line.matches('`').count() % 2 == 1 {
         return line.to_owned();

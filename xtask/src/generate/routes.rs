@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// Returns the page as Markdown.
+/// Renders all operations, in the order of their tags.
 pub(super) fn page(document: &Value) -> String {
     let mut page = String::from(
         "# HTTP routes\n\nThis page is generated from the OpenAPI document, which a server returns at `/openapi.json` \
-         and which is stored in [openapi.json](openapi.json). [HTTP API](../http.md) explains tokens, errors, retries \
-         and streams. Error responses are the same for all routes and are left out here.\n",
+         and which is stored in [openapi.json](openapi.json). [HTTP API](../http.md) explains tokens, errors, \
+         retries and streams. Error responses are the same for all routes and are left out here.\n",
     );
     for tag in list(&document["tags"]) {
         let name = text(&tag["name"]);

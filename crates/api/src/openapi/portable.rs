@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 /// Makes the document readable for generators of clients:
 ///
 /// - A schema `true` becomes an object schema without conditions: openapi-python-client refuses booleans.
-/// - The default of an optional field moves to its description, because openapi-typescript makes fields with a default
+/// - The default of an optional field moves to its description: openapi-typescript makes fields with a default
 ///   required.
 pub(super) fn mend(document: &mut Value) {
     for schema in

@@ -123,10 +123,10 @@ fn names_after(words: &[&str], keyword: &str) -> Vec<String> {
     places.filter_map(|(place, _)| name(place)).collect()
 }
 
-/// Returns the lock mode that a statement `ALTER TABLE` takes.
+/// The strongest mode that the actions of an `ALTER TABLE` statement need.
 fn alter_mode(words: &[&str]) -> LockMode {
     let has = |word: &str| words.iter().any(|known| known.eq_ignore_ascii_case(word));
-    let is_only_validation = has("VALIDATE") && !["ADD", "DROP", "ALTER COLUMN"].iter().any(|word| has(word));
+    let is_only_validation = has("VALIDATE") && !["ADD", "DROP", "SET"].iter().any(|word| has(word));
     if is_only_validation { LockMode::ShareUpdateExclusive } else { LockMode::AccessExclusive }
 }
 

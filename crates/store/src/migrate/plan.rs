@@ -131,7 +131,7 @@ async fn plan_postgres(
         let taken = locks::of(text);
         plan.unknown.extend(taken.unknown);
         for (name, mode) in taken.tables {
-            // A table that does not exist yet is created by the migration, so its lock delays no other session.
+            // A table that does not exist yet is created by the migration, so no other session waits for it.
             let Some(table) = tables.get(&name) else { continue };
             let known = strongest.entry(table).or_insert(mode);
             *known = mode.max(*known);

@@ -3,7 +3,7 @@
 use super::{Place, with_second};
 use tidemill_store::MigrationReport;
 
-/// Returns the statements that store the version, the digest and one function of a newer binary.
+/// SQL that leaves the traces of a newer binary: its version, the digest of its functions, and one of them.
 fn newer_code(place: &Place, version: &str) -> String {
     let function = match place {
         Place::Postgres(_) => {
