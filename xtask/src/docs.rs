@@ -1,10 +1,12 @@
 //! `docs`: builds the book from `docs/` with mdbook.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
+use crate::check::links;
 use crate::{out, workspace};
 
 /// The version of mdbook. It is built once, in a folder below `target/`.
@@ -13,15 +15,17 @@ const MDBOOK: &str = "0.5.4";
 /// Checks the links of the pages, and builds the book into `target/book`.
 pub(crate) fn build() -> Result<ExitCode> {
     let root = workspace::root();
-    let findings = crate::check::links::findings(&root)?;
+    let findings = links::findings(&root)?;
     for finding in &findings {
         out::line(finding);
     }
     ensure!(findings.is_empty(), "the documentation has {} broken links; fix them", findings.len());
     let mdbook = mdbook()?;
     let target = workspace::target()?.join("book");
+    let source = workspace::target()?.join("book-source");
+    copy(&root, &source)?;
     let status = Command::new(mdbook)
-        .current_dir(&root)
+        .current_dir(&source)
         .args(["build", "--dest-dir"])
         .arg(&target)
         .status()
@@ -29,6 +33,28 @@ pub(crate) fn build() -> Result<ExitCode> {
     ensure!(status.success(), "mdbook failed; see its messages above");
     out::line(format!("wrote {}", target.join("index.html").display()));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Copies the pages. Links to files outside of `docs/` become text, because the book does not contain these files.
+fn copy(root: &Path, source: &Path) -> Result<()> {
+    let _ = fs::remove_dir_all(source);
+    let mut files = workspace::files(&root.join("docs"))?;
+    files.push(root.join("book.toml"));
+    for file in files {
+        let name = file.strip_prefix(root)?;
+        let copied = source.join(name);
+        fs::create_dir_all(copied.parent().unwrap_or(source))?;
+        if workspace::has_extension(&file, "md") {
+            let mut text = fs::read_to_string(&file)?;
+            for target in links::leaving(name, &text) {
+                text = text.replace(&format!("]({target})"), "]");
+            }
+            fs::write(&copied, text)?;
+        } else {
+            fs::copy(&file, &copied)?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns the program: an installed one of the right version, or our own.

@@ -30,9 +30,8 @@ pub(crate) fn findings(root: &Path) -> Result<Vec<Finding>> {
     }
     let mut findings = Vec::new();
     for (page, text) in &pages {
-        let in_book = page.starts_with("docs");
         for Link { line, target } in links(text) {
-            if let Some(problem) = problem(root, &pages, page, &target, in_book) {
+            if let Some(problem) = problem(root, &pages, page, &target) {
                 findings.push(Finding::new(page.to_string_lossy(), line, format!("{problem}: `{target}`")));
             }
         }
@@ -65,7 +64,6 @@ fn problem(
     pages: &BTreeMap<PathBuf, String>,
     page: &Path,
     target: &str,
-    in_book: bool,
 ) -> Option<&'static str> {
     if ["http://", "https://", "mailto:"].iter().any(|scheme| target.starts_with(scheme)) {
         return None;
@@ -79,12 +77,17 @@ fn problem(
     if !root.join(&path).exists() {
         return Some("the link leads to a file that does not exist");
     }
-    if in_book && !path.starts_with("docs") {
-        return Some("the link leaves docs/ and is broken in the book; name the file in backticks instead");
-    }
     let anchor = anchor?;
     let known = pages.get(&path).is_some_and(|text| anchors(text).contains(anchor));
     (!known).then_some("no heading has the anchor of the link")
+}
+
+/// The targets of the links of a page that lead out of `docs/`. They work in the repository, and not in the book.
+pub(crate) fn leaving(page: &Path, text: &str) -> Vec<String> {
+    let folder = page.parent().unwrap_or(Path::new(""));
+    let is_outside =
+        |target: &String| !target.contains("://") && !normal(&folder.join(target)).starts_with("docs");
+    links(text).into_iter().map(|link| link.target).filter(is_outside).collect()
 }
 
 /// Removes `.` and `..` from a path.
@@ -196,12 +199,17 @@ mod tests {
             shown(&findings(root.path()).unwrap()),
             [
                 "README.md:1: the link leads to a file that does not exist: `docs/no.md`",
-                "docs/a.md:3: the link leaves docs/ and is broken in the book; name the file in backticks instead: \
-                 `../README.md`",
                 "docs/a.md:3: no heading has the anchor of the link: `#b`",
                 "docs/b.md:1: the page is not in docs/SUMMARY.md; add a line there",
             ]
         );
+    }
+
+    #[test]
+    fn links_that_leave_the_book_are_found() {
+        let text = "[a](../README.md) [b](b.md#c) [c](../../README.md) [d](https://example.com) [e](#e)";
+        assert_eq!(leaving(Path::new("docs/a.md"), text), ["../README.md", "../../README.md"]);
+        assert_eq!(leaving(Path::new("docs/adr/a.md"), text), ["../../README.md"]);
     }
 
     #[test]
