@@ -143,8 +143,8 @@ fn commands_of(page: &str) -> Vec<String> {
     for block in page.split("```console\n").skip(1).filter_map(|rest| rest.split("\n```").next()) {
         let block = block.replace("\\\n", " ");
         for line in block.lines().filter_map(|line| line.strip_prefix("$ ")) {
-            let Some(at) = line.find("tidemill ").filter(|at| !line[..*at].ends_with(['/', '-', '\'', '_']))
-            else {
+            // The name can also be an argument, as of `install`.
+            let Some(at) = line.find("tidemill ").filter(|at| is_command_position(&line[..*at])) else {
                 continue;
             };
             // A worker's own command follows `--`.
@@ -156,6 +156,11 @@ fn commands_of(page: &str) -> Vec<String> {
         }
     }
     commands
+}
+
+/// Whether a command follows this beginning of a shell line.
+fn is_command_position(before: &str) -> bool {
+    before.is_empty() || ["$(", "&& ", "; ", "| ", "{ "].iter().any(|end| before.ends_with(end))
 }
 
 /// The part of a shell line before a comment, a pipe or another operator outside of quotes.
