@@ -6,6 +6,7 @@
 pub mod cast;
 mod check;
 pub mod infer;
+pub mod lost_column;
 pub mod number;
 pub mod paginate;
 pub mod paging;

@@ -9,6 +9,7 @@ pub mod alert;
 pub mod artifact;
 pub mod audit;
 pub mod batch_size;
+pub mod coverage;
 pub mod definition;
 pub mod diagram;
 pub mod diamond;

@@ -130,8 +130,23 @@ pub enum PageDecision {
     Fail(PageError),
 }
 
+/// The meaning of a page that repeats the previous one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RepeatedPage {
+    /// The source ignores the position, so the partition fails.
+    Fails,
+    /// The source answers its last page for every position after the end of the list.
+    Ends,
+}
+
 /// Decides about the page that `fetch` returned. `attempt` counts the earlier fetches for this page.
-pub fn decide_page(progress: &Progress, fetch: &FetchRequest, page: &FeedPage, attempt: u32) -> PageDecision {
+pub fn decide_page(
+    progress: &Progress,
+    fetch: &FetchRequest,
+    page: &FeedPage,
+    attempt: u32,
+    repeated: RepeatedPage,
+) -> PageDecision {
     let positions = page.record_count();
     if positions >= NAMELESS_MIN && !has_ids(page) {
         return PageDecision::Fail(PageError::NoIds { offset: fetch.offset, places: positions });
@@ -140,6 +155,10 @@ pub fn decide_page(progress: &Progress, fetch: &FetchRequest, page: &FeedPage, a
         return if positions == 0 { PageDecision::Ended } else { store(progress, fetch, page, 0, positions) };
     }
     let is_last_attempt = attempt + 1 >= TRIES_MAX;
+    let ends_with_repeat = repeated == RepeatedPage::Ends;
+    if ends_with_repeat && repeats(progress, fetch, page) {
+        return PageDecision::Ended;
+    }
     if repeats(progress, fetch, page) && (positions >= REPEAT_MIN || is_last_attempt) {
         return PageDecision::Fail(PageError::Repeats { offset: fetch.offset });
     }
@@ -157,6 +176,7 @@ pub fn decide_page(progress: &Progress, fetch: &FetchRequest, page: &FeedPage, a
         Overlap::None => step_back(progress, fetch, attempt),
         Overlap::New { from_index, positions } => store(progress, fetch, page, from_index, positions),
         Overlap::NothingNew if page.is_last || fetch.purpose == Purpose::Confirm => PageDecision::Ended,
+        Overlap::NothingNew if ends_with_repeat && fetch.purpose == Purpose::Probe => PageDecision::Ended,
         Overlap::NothingNew => step_on(fetch, page),
     }
 }

@@ -3,8 +3,12 @@
 use tidemill_core::feed::{FeedPage, Item, RejectedItem};
 use tidemill_core::page::{
     self, FetchRequest, Guard, PASSES_MAX, PageDecision, PageError, PageWrite, PassEnd, Progress, Purpose,
-    RECOUNTS_MAX, ReadCounts, RereadReason, TRIES_MAX, decide_page, decide_pass_end, first_fetch, guard,
+    RECOUNTS_MAX, ReadCounts, RepeatedPage, RereadReason, TRIES_MAX, decide_pass_end, first_fetch, guard,
 };
+
+fn decide_page(progress: &Progress, fetch: &FetchRequest, page: &FeedPage, attempt: u32) -> PageDecision {
+    page::decide_page(progress, fetch, page, attempt, RepeatedPage::Fails)
+}
 
 fn items(ids: &[&str]) -> Vec<Item> {
     ids.iter().map(|id| Item::new(*id, None, format!("{{\"id\":\"{id}\"}}"))).collect()
@@ -324,4 +328,24 @@ fn positions_and_distinct_ids_are_counted() {
     assert_eq!(counts(10, 10, 0).anomaly(), None);
     let message = "1 of 13 records were listed more than once; 2 of 13 records have no id and were rejected";
     assert_eq!(counts(10, 13, 2).anomaly().as_deref(), Some(message));
+}
+
+/// Some sources answer their last page for every position after the end of the list.
+#[test]
+fn repeated_page_ends_the_list_if_the_definition_allows_it() {
+    let found = page(&["c", "d", "e", "f", "g", "h", "i", "j", "k"]);
+    let PageDecision::Store(stored) = decide_page(&at_three(), &overlapping(2, 9), &found, 0) else {
+        panic!()
+    };
+    let after = at_three().after(&stored, &found);
+    let probe = FetchRequest { offset: 11, limit: 9, purpose: Purpose::Probe };
+    let decide = |page: &FeedPage, repeated| page::decide_page(&after, &probe, page, 1, repeated);
+    assert!(matches!(
+        decide(&found, RepeatedPage::Fails),
+        PageDecision::Fail(PageError::Repeats { offset: 11 })
+    ));
+    assert_eq!(decide(&found, RepeatedPage::Ends), PageDecision::Ended);
+    // A shorter last page of known records is the end, too; a new record is not.
+    assert_eq!(decide(&page(&["j", "k"]), RepeatedPage::Ends), PageDecision::Ended);
+    assert!(matches!(decide(&page(&["k", "l"]), RepeatedPage::Ends), PageDecision::Store(_)));
 }

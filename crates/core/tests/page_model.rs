@@ -9,7 +9,7 @@ use proptest::test_runner::RngSeed;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use tidemill_core::feed::{FeedPage, Item, RejectedItem};
-use tidemill_core::page::{self, FetchRequest, PageDecision, PageError, Progress};
+use tidemill_core::page::{self, FetchRequest, PageDecision, PageError, Progress, RepeatedPage};
 
 /// A change of the list before a fetch, at a position given as a fraction of its length.
 #[derive(Debug, Clone, Copy)]
@@ -121,7 +121,7 @@ fn read(source: &mut Source, limit: u32, page_limit: u32, moments: &[Moment]) ->
             reading.fetches += 1;
             assert!(reading.fetches < 20_000, "reading does not end: {:?}", reading.progress);
             let page = source.page(&fetch, moment);
-            match page::decide_page(&reading.progress, &fetch, &page, attempt) {
+            match page::decide_page(&reading.progress, &fetch, &page, attempt, RepeatedPage::Fails) {
                 PageDecision::StepBack(other) | PageDecision::StepOn(other) => {
                     fetch = other;
                     attempt += 1;

@@ -1,33 +1,126 @@
-//! Rate limits that several feeds share.
+//! Rate limits that several feeds of a project share.
 
 use crate::rate_limiter::RateLimiter;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The shared rate limiters of a process, by the name of the budget.
+/// The shared rate limiters of a process, by project and name of the budget.
 #[derive(Debug, Default, Clone)]
-pub struct Budgets(Arc<Mutex<HashMap<String, Arc<RateLimiter>>>>);
+pub struct Budgets(Arc<Mutex<HashMap<(String, String), Budget>>>);
+
+#[derive(Debug)]
+struct Budget {
+    limiter: Arc<RateLimiter>,
+    /// Rate of each feed, in requests per second. 0 means unlimited.
+    rates: HashMap<String, f64>,
+}
+
+/// The share of one feed in a budget.
+#[derive(Debug)]
+pub(crate) struct BudgetMember {
+    budgets: Budgets,
+    /// Project and name of the budget.
+    key: (String, String),
+    feed: String,
+}
 
 impl Budgets {
-    /// Returns the rate limiter of a budget, or one of its own without a name.
-    pub(crate) fn limiter(&self, budget: Option<&str>, per_second: f64) -> Arc<RateLimiter> {
-        let new = || Arc::new(RateLimiter::new(per_second));
-        let Some(name) = budget else { return new() };
+    /// Adds a feed to a budget of its project. A feed has one budget.
+    pub(crate) fn join(&self, project: &str, name: &str, feed: &str, per_second: f64) -> BudgetMember {
+        let key = (project.to_owned(), name.to_owned());
+        let member = BudgetMember { budgets: self.clone(), key, feed: feed.to_owned() };
+        self.leave(feed);
+        member.set_rate(per_second);
+        member
+    }
+}
+
+impl Budgets {
+    /// Removes a feed from its budget. Names of feeds are unique over all projects.
+    pub(crate) fn leave(&self, feed: &str) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.entry(name.to_owned()).or_insert_with(new).clone()
+        for budget in known.values_mut() {
+            if budget.rates.remove(feed).is_some() {
+                budget.apply();
+            }
+        }
+    }
+}
+
+impl BudgetMember {
+    /// Returns the rate limiter that all feeds of the budget use.
+    pub(crate) fn limiter(&self) -> Arc<RateLimiter> {
+        let mut known = self.budgets.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.entry(self.key.clone()).or_default().limiter.clone()
+    }
+
+    /// Sets the rate of this feed. The lowest limit of the feeds of the budget applies to all of them.
+    pub(crate) fn set_rate(&self, per_second: f64) {
+        let mut known = self.budgets.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let budget = known.entry(self.key.clone()).or_default();
+        budget.rates.insert(self.feed.clone(), per_second);
+        budget.apply();
+    }
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { limiter: Arc::new(RateLimiter::new(0.0)), rates: HashMap::new() }
+    }
+}
+
+impl Budget {
+    fn apply(&self) {
+        let limits = self.rates.values().copied().filter(|rate| *rate > 0.0);
+        self.limiter.set_rate(limits.reduce(f64::min).unwrap_or(0.0));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+    use tokio::time::Instant;
 
     #[test]
-    fn feeds_with_one_budget_share_a_limiter() {
+    fn feeds_with_one_budget_of_a_project_share_a_limiter() {
         let budgets = Budgets::default();
-        let shop = budgets.limiter(Some("shop"), 5.0);
-        assert!(Arc::ptr_eq(&shop, &budgets.limiter(Some("shop"), 5.0)));
-        assert!(!Arc::ptr_eq(&shop, &budgets.limiter(Some("other"), 5.0)));
-        assert!(!Arc::ptr_eq(&budgets.limiter(None, 5.0), &budgets.limiter(None, 5.0)));
+        let limiter = |project, name, feed| budgets.join(project, name, feed, 5.0).limiter();
+        let shop = limiter("p", "shop", "a");
+        assert!(Arc::ptr_eq(&shop, &limiter("p", "shop", "b")));
+        assert!(!Arc::ptr_eq(&shop, &limiter("p", "other", "c")));
+        assert!(!Arc::ptr_eq(&shop, &limiter("q", "shop", "d")));
+    }
+
+    /// Returns the time of three requests.
+    async fn time_of_three(limiter: &RateLimiter) -> Duration {
+        let began = Instant::now();
+        for _ in 0..3 {
+            limiter.acquire().await;
+        }
+        began.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lowest_limit_of_the_feeds_applies() {
+        let budgets = Budgets::default();
+        let slow = budgets.join("p", "shop", "slow", 1.0);
+        let fast = budgets.join("p", "shop", "fast", 100.0);
+        let unlimited = budgets.join("p", "shop", "unlimited", 0.0);
+        assert!(time_of_three(&fast.limiter()).await >= Duration::from_millis(1_900));
+        unlimited.set_rate(0.0);
+        assert!(time_of_three(&unlimited.limiter()).await >= Duration::from_millis(2_900));
+        slow.set_rate(100.0);
+        assert!(time_of_three(&fast.limiter()).await < Duration::from_secs(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn feed_that_changes_its_budget_limits_only_the_new_one() {
+        let budgets = Budgets::default();
+        let stays = budgets.join("p", "shop", "stays", 100.0);
+        budgets.join("p", "shop", "moves", 1.0);
+        let moved = budgets.join("p", "other", "moves", 1.0);
+        assert!(time_of_three(&stays.limiter()).await < Duration::from_secs(1));
+        assert!(time_of_three(&moved.limiter()).await >= Duration::from_millis(1_900));
     }
 }

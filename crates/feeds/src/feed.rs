@@ -105,6 +105,18 @@ pub trait Feed: Send + Sync {
     /// Counts the records that match a query.
     fn count<'a>(&'a self, query: &'a FeedQuery) -> FeedFuture<'a, FeedCount>;
 
+    /// Whether a query of this range contains every record of the source.
+    fn is_whole(&self, range: FieldRange) -> bool {
+        range == self.range()
+    }
+
+    /// Counts the records of the whole list, without the filter of a partition. `None` if the counts of the source
+    /// cannot show whether the partitions contain every record.
+    fn count_whole(&self, updated_from: Option<Timestamp>) -> Option<FeedFuture<'_, FeedCount>> {
+        let _ = updated_from;
+        None
+    }
+
     /// Reads at most `limit` records, starting at a place.
     fn page<'a>(&'a self, query: &'a FeedQuery, place: &'a Place, limit: u32) -> FeedFuture<'a, FeedPage>;
 

@@ -23,6 +23,7 @@ pub use map::{MappedRow, Mapper};
 pub use page::{RestItem, RestPage, RestRejection};
 pub use resolve::{Exploration, explore};
 
+use crate::budgets::BudgetMember;
 use crate::http::client::{Client, ErrorKind, HttpRequest, Quotation, Reply, RequestError, excerpt, hide};
 use crate::http::{envelope, tls};
 use crate::{Budgets, Endpoint, FeedCount, FeedError, Network, Secret, Tuning};
@@ -98,6 +99,8 @@ pub struct RestSource {
     /// Paginator and data selector that the first answer revealed.
     resolved: OnceCell<resolve::Resolved>,
     loops: TokenMemory,
+    /// Share in a rate limit of several feeds.
+    budget: Option<BudgetMember>,
 }
 
 /// An answer of the source as JSON.
@@ -132,8 +135,7 @@ impl RestSource {
         let base = Url::parse(&definition.client.base_url)
             .map_err(|error| invalid_settings(&definition, error.to_string()))?;
         let timeout = Duration::from_secs(definition.client.timeout_secs.into());
-        // Tests shorten the limits of the tuning, so the smaller one applies.
-        tuning.answer_timeout = timeout.min(tuning.answer_timeout);
+        tuning.answer_timeout = timeout.min(tuning.answer_timeout_max);
         let mapper = Mapper::new(&definition, tuning.item_bytes_max)
             .map_err(|error| invalid_settings(&definition, error.to_string()))?;
         let auth = Authenticator::new(&definition, &base, secrets, network, &tuning)?;
@@ -147,13 +149,18 @@ impl RestSource {
             mapper,
             resolved: OnceCell::new(),
             loops: TokenMemory::default(),
+            budget: None,
         })
     }
 
-    /// Uses the rate limiter of the definition's budget, which other feeds of the process share.
-    pub(crate) fn share_budget(&mut self, budgets: &Budgets) {
+    /// Uses the rate limiter of the definition's budget, which other feeds of the project share.
+    pub(crate) fn share_budget(&mut self, project: &str, budgets: &Budgets) {
         let client = &self.definition.client;
-        self.client.rate_limiter = budgets.limiter(client.budget.as_deref(), f64::from(client.rate));
+        let Some(name) = &client.budget else { return budgets.leave(&self.definition.feed) };
+        let member = budgets.join(project, name, &self.definition.feed, f64::from(client.rate));
+        self.client.rate_limiter = member.limiter();
+        self.auth.use_limiter(&member.limiter());
+        self.budget = Some(member);
     }
 
     pub const fn definition(&self) -> &FeedDefinition {
@@ -172,7 +179,10 @@ impl RestSource {
 
     /// Sets the request rate per second: this process's share of the feed's limit. 0 means unlimited.
     pub fn set_rate(&self, per_second: f64) {
-        self.client.rate_limiter.set_rate(per_second);
+        match &self.budget {
+            Some(member) => member.set_rate(per_second),
+            None => self.client.rate_limiter.set_rate(per_second),
+        }
     }
 
     /// Returns the paginator. `auto` is resolved with one request.

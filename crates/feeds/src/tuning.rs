@@ -1,6 +1,7 @@
 //! Timeouts, limits and retry counts of a feed's client. Only tests and the demo change them, to shorten the waits.
 
 use std::time::Duration;
+use tidemill_core::limits::FEED_TIMEOUT_SECS_MAX;
 
 /// Timeouts, size limits and retry counts of a feed's client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,8 +16,10 @@ pub struct Tuning {
     /// Longest `Retry-After` that is honoured. If the feed asks for more, the request fails at once.
     pub retry_after_max: Duration,
     pub connect_timeout: Duration,
-    /// Time limit for a complete response.
+    /// Time limit for a complete response, unless the definition of the feed has one.
     pub answer_timeout: Duration,
+    /// Largest time limit of a definition that applies.
+    pub answer_timeout_max: Duration,
     /// Time limit for a request with its retries, without the waits for the rate limit. After it, the request is not
     /// retried: the caller waits for the feed without holding a page slot.
     pub question_timeout: Duration,
@@ -39,6 +42,7 @@ impl Default for Tuning {
             retry_after_max: Duration::from_mins(1),
             connect_timeout: Duration::from_secs(10),
             answer_timeout: Duration::from_secs(45),
+            answer_timeout_max: Duration::from_secs(FEED_TIMEOUT_SECS_MAX.into()),
             question_timeout: Duration::from_secs(90),
             token_lifetime: Duration::from_hours(6),
             token_margin: Duration::from_mins(5),

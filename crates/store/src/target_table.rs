@@ -7,6 +7,7 @@ mod plan;
 mod proof;
 mod rows;
 mod statements;
+mod usage;
 
 use crate::catalog::Statement;
 use crate::{Error, Refusal, RefusalCode};

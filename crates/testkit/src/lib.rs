@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod conformance;
 pub mod example_program;
 pub mod interface;
+pub mod list_api;
 pub mod pgbouncer;
 pub mod poison;
 pub mod proxy;

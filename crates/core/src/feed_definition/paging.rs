@@ -223,7 +223,8 @@ pub enum RangeKind {
     },
 }
 
-/// Whether the upper boundary belongs to the filtered range.
+/// Whether the upper boundary belongs to the filtered range. Partitions are half-open: an inclusive boundary is one
+/// step of its spelling below the next partition, so values that are finer than that step are in no partition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

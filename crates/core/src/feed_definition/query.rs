@@ -3,10 +3,11 @@
 use super::FeedDefinition;
 use super::cast::{timestamp, write_time};
 use super::number::unscaled;
-use super::paging::{Bound, CursorKind, Incremental, Partition, RangeKind, RangeSpec};
+use super::paging::{Bound, CursorKind, Incremental, Partition, RangeKind, RangeSpec, TimeFormat};
 use super::request::{Param, ParamValue};
 use crate::Timestamp;
 use crate::limits::FEED_VALUES_MAX;
+use chrono::TimeDelta;
 
 /// The filter of a count or a page.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -144,10 +145,10 @@ impl RangeSpec {
         if to < self.max.unwrap_or(i64::MAX) {
             self.check_granularity(to)?;
             let last = match self.to_bound {
-                Bound::Exclusive => to,
-                Bound::Inclusive => to.saturating_sub(self.granularity),
+                Bound::Exclusive => self.spell(to)?,
+                Bound::Inclusive => self.spell_before(to)?,
             };
-            params.push((self.to.clone(), self.spell(last)?));
+            params.push((self.to.clone(), last));
         }
         Ok(())
     }
@@ -158,6 +159,20 @@ impl RangeSpec {
             return Ok(());
         }
         Err(QueryError::Granularity { value, granularity })
+    }
+
+    /// Writes the largest value below a boundary, for a source whose upper boundary is inclusive: one step of the
+    /// spelling less, whatever the granularity. A finer value would be between two partitions; the counts show it.
+    fn spell_before(&self, value: i64) -> Result<ParamValue, QueryError> {
+        let RangeKind::Time { format } = self.kind else { return self.spell(value.saturating_sub(1)) };
+        let end = Timestamp::from_timestamp(value, 0).ok_or(QueryError::InvalidTime { value })?;
+        let step = match format {
+            TimeFormat::Rfc3339 => TimeDelta::microseconds(1),
+            TimeFormat::UnixMs => TimeDelta::milliseconds(1),
+            TimeFormat::Date | TimeFormat::Unix => TimeDelta::seconds(1),
+        };
+        let last = end.checked_sub_signed(step).ok_or(QueryError::InvalidTime { value })?;
+        Ok(ParamValue::Text(write_time(last, format)))
     }
 
     /// Writes a boundary as the source expects it.

@@ -1,6 +1,7 @@
 //! Builds rows from open records: maps them, prices diamonds, and writes them to the table of the feed.
 
 use super::consolidate::{ConsolidationContext, WriteCounts};
+use super::lost_columns::AbsentColumns;
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use tidemill_core::Timestamp;
@@ -18,7 +19,9 @@ const NEW_KEYS_MAX: usize = 50;
 /// A row that is ready to be written.
 enum Built {
     Diamond(Box<PricedStone>),
-    Row(TargetRow),
+    /// With the columns whose field the record lacks.
+    Row(TargetRow, Vec<String>),
+    Deleted(TargetRow),
 }
 
 /// Why a record has no row.
@@ -46,10 +49,15 @@ impl ConsolidationContext {
             written.bytes += open.bytes;
             left = open.left;
             let (mut diamonds, mut rows, mut rejects) = (Vec::new(), Vec::new(), Vec::new());
+            let mut absent = AbsentColumns::default();
             for record in open.read {
                 match self.build(&record) {
                     Ok(Built::Diamond(diamond)) => diamonds.push(*diamond),
-                    Ok(Built::Row(row)) => rows.push(row),
+                    Ok(Built::Row(row, missing)) => {
+                        absent.add(missing);
+                        rows.push(row);
+                    }
+                    Ok(Built::Deleted(row)) => rows.push(row),
                     Err(BuildError::Reject(reason)) => rejects.push(NewReject {
                         record_id: record.record_id,
                         stage: Stage::Map,
@@ -63,6 +71,7 @@ impl ConsolidationContext {
                     }
                 }
             }
+            self.keep_lost_columns(tx, absent, &mut rows, &mut rejects, now).await?;
             for chunk in diamonds.chunks(upsert.max(1)) {
                 self.write_rows(tx, Rows::Diamonds(chunk), &mut rejects, now).await?;
             }
@@ -93,8 +102,11 @@ impl ConsolidationContext {
                 let payload_hash = record.payload_hash.clone();
                 Ok(Built::Diamond(Box::new(PricedStone { stone: *stone, priced, payload_hash })))
             }
-            Mapped::Row(row) => self.fit(row).map(|values| target_row(record, values, false)),
-            Mapped::Deleted(row) => Ok(target_row(record, row.values, true)),
+            Mapped::Row(mut row) => {
+                let absent = std::mem::take(&mut row.absent);
+                self.fit(row).map(|values| Built::Row(target_row(record, values, false), absent))
+            }
+            Mapped::Deleted(row) => Ok(Built::Deleted(target_row(record, row.values, true))),
         }
     }
 
@@ -195,11 +207,11 @@ impl Rows<'_> {
     }
 }
 
-fn target_row(record: &OpenRecord, values: Vec<(String, ColumnValue)>, is_deleted: bool) -> Built {
-    Built::Row(TargetRow {
+fn target_row(record: &OpenRecord, values: Vec<(String, ColumnValue)>, is_deleted: bool) -> TargetRow {
+    TargetRow {
         record_id: record.record_id.clone(),
         payload_hash: record.payload_hash.clone(),
         values,
         is_deleted,
-    })
+    }
 }

@@ -53,6 +53,8 @@ pub(super) struct ConsolidationContext {
 pub(super) struct NewKeys {
     pub(super) found: BTreeSet<String>,
     pub(super) reported: BTreeSet<String>,
+    /// Columns that the source no longer fills, and that were reported.
+    pub(super) lost: BTreeSet<String>,
 }
 
 /// Splits the pages of a batch into portions of whole pages. A portion is limited in records and bytes, but has at

@@ -6,6 +6,7 @@
 
 use super::circuit::{FeedAccessError, FeedWait};
 use super::consolidate::{BatchOutcome, ConsolidationContext, ConsolidationSetupError};
+use super::coverage::{Counter, OnOutage, Proof};
 use super::evaluate::fail;
 use super::slots::FeedTasks;
 use super::{CONSOLIDATOR_LABEL, Syncs, delta};
@@ -88,6 +89,9 @@ enum ConsolidationError {
     /// It failed and is retried; the delivery counts.
     #[error("{0}")]
     Retry(String),
+    /// A retry would fail again: the sync fails with this reason.
+    #[error("{0}")]
+    Permanent(String),
     /// The database did not answer; the delivery does not count.
     #[error("{0}")]
     DatabaseUnreachable(String),
@@ -129,6 +133,8 @@ impl From<Error> for ConsolidationError {
     fn from(error: Error) -> Self {
         match error.class() {
             _ if error.refusal_code() == Some(RefusalCode::Stale) => Self::Stale,
+            // The table or its contract refuses the records.
+            _ if error.refusal_code() == Some(RefusalCode::BadValue) => Self::Permanent(chain(&error)),
             Class::Transient => Self::DatabaseUnreachable(chain(&error)),
             Class::Permanent => Self::Retry(chain(&error)),
         }
@@ -296,6 +302,8 @@ impl Syncs {
         }
         let feed = self.engine.store().sync(id.to_string()).await?.feed;
         tracing::info!(sync.id = %id, "consolidating sync {id} of feed {feed}");
+        self.share_rates().await;
+        let mut proof = None;
         loop {
             if *stop.borrow() {
                 return Err(ConsolidationError::Stopped);
@@ -307,12 +315,43 @@ impl Syncs {
             }
             let context = ConsolidationContext { wait: wait.clone(), ..self.context(&sync).await? };
             self.batches(&context, options, stop).await?;
-            let is_clean = Box::pin(self.delete_vanished(&sync, &context, stop)).await?;
+            if proof.is_none() {
+                proof = Some(self.prove_coverage(&sync, &context, stop).await?);
+            }
+            let is_proven = proof.unwrap_or(false);
+            let is_clean = Box::pin(self.delete_vanished(&sync, &context, is_proven, stop)).await?;
             // Complete only when no page is open, including those in the batches of other replicas.
             if is_clean && self.complete(id, &message.receipt).await? {
                 return Ok(true);
             }
             tokio::time::sleep(PAUSE_MAX).await;
+        }
+    }
+
+    /// Returns whether the partitions of a sync contain every record of the source. A gap fails the sync, before any
+    /// record is deleted as absent.
+    async fn prove_coverage(
+        &self,
+        sync: &Sync,
+        context: &ConsolidationContext,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<bool, ConsolidationError> {
+        // Partitions that failed leave gaps, which are recorded.
+        let counts = self.engine.store().read_counts(sync.run_id).await?;
+        if counts.completed < counts.expected {
+            return Ok(false);
+        }
+        let counter = Counter {
+            feed: sync.feed.clone(),
+            run: sync.ops_run_id.clone(),
+            source: context.source.clone(),
+            updated_from: sync.updated_from,
+            outage: OnOutage::GiveBack { stop: stop.clone(), wait: context.wait.clone() },
+        };
+        match self.check_coverage_at_end(sync, &counter).await? {
+            Proof::Complete => Ok(true),
+            Proof::None => Ok(false),
+            Proof::Gap(error) => Err(ConsolidationError::Permanent(error.to_string())),
         }
     }
 
@@ -357,9 +396,12 @@ impl Syncs {
                 if *stop.borrow() {
                     return Ok(helped);
                 }
-                match self.consolidate_batch(&context).await? {
-                    BatchOutcome::Done { .. } => helped = true,
-                    BatchOutcome::Nothing => break,
+                match self.consolidate_batch(&context).await {
+                    Ok(BatchOutcome::Done { .. }) => helped = true,
+                    Ok(BatchOutcome::Nothing) => break,
+                    // The replica that holds the message fails the sync.
+                    Err(error) if error.refusal_code() == Some(RefusalCode::BadValue) => break,
+                    Err(error) => return Err(error),
                 }
             }
         }
@@ -399,6 +441,12 @@ impl Syncs {
                 let wait = (until - store.now(self.now()).await?).to_std().unwrap_or_default();
                 give_back(wait.clamp(PAUSE_MAX, DOWN_MAX), DeliveryCounting::Forgiven, reason).await?;
             }
+            Err(ConsolidationError::Permanent(reason)) => {
+                if let Ok(Message::Consolidate(order)) = serde_json::from_value(message.body.clone()) {
+                    self.fail_consolidation(order.run_id, reason).await?;
+                }
+                store.complete(vec![message.receipt.clone()], self.now()).await?;
+            }
             Err(ConsolidationError::Retry(reason)) => {
                 tracing::warn!("consolidation failed, retrying: {reason}");
                 give_back(
@@ -419,7 +467,12 @@ impl Syncs {
         };
         let last = dead.last_error.clone().unwrap_or_else(|| "its consolidators were lost".to_owned());
         let reason = format!("consolidation was given up ({}): {last}", dead.reason);
-        let (id, now) = (order.run_id, self.now());
+        self.fail_consolidation(order.run_id, reason).await
+    }
+
+    /// Fails a sync that is being consolidated.
+    async fn fail_consolidation(&self, id: Uuid, reason: String) -> Result<(), Error> {
+        let now = self.now();
         self.engine
             .store()
             .write(move |mut tx| {

@@ -1,9 +1,9 @@
 //! Feeds: configuration, opened clients, and their share of the rate limit.
 
 use super::circuit::FeedAccessError;
-use super::{PAGES_LABEL, SYNC_LABEL, SyncSettings, Syncs};
+use super::{CONSOLIDATOR_LABEL, PAGES_LABEL, SYNC_LABEL, SyncSettings, Syncs};
 use crate::NewSchedule;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +14,7 @@ use tidemill_core::reach::{DefinedBy, Reach, ReachError, Use};
 use tidemill_core::records::{FeedRecord, WatermarkChange};
 use tidemill_core::run::QueueRun;
 use tidemill_core::schedule::{MissedPolicy, OverlapPolicy};
+use tidemill_core::worker::Worker;
 use tidemill_core::{Json, Timestamp, limits, request};
 use tidemill_feeds::{Budgets, Endpoint, Feed as Source, FeedError, ListedHosts, Network, Secret};
 use tidemill_store::{Error, QueueOutcome, Refusal, RefusalCode};
@@ -384,18 +385,27 @@ impl Syncs {
         self.engine.store().feed(feed.to_owned()).await
     }
 
-    /// Divides the rates of feeds by the number of live page workers.
+    /// Divides the rates of feeds by the number of processes that send requests: page workers, and processes that only
+    /// plan or consolidate.
     pub(super) async fn share_rates(&self) {
         let Ok(workers) = self.engine.store().workers().await else { return };
         let Ok(now) = self.engine.store().now(self.now()).await else { return };
         let since = now - chrono::TimeDelta::seconds(i64::try_from(limits::DEAD_AFTER_SECS).unwrap_or(20));
-        let alive = |worker: &&tidemill_core::worker::Worker| {
-            worker.ended_at.is_none()
-                && worker.beat_at > since
-                && !worker.draining
-                && worker.labels.iter().any(|label| label == PAGES_LABEL)
-        };
-        self.feeds.share(workers.iter().filter(alive).count());
+        let alive =
+            |worker: &&Worker| worker.ended_at.is_none() && worker.beat_at > since && !worker.draining;
+        let has = |worker: &Worker, wanted: &str| worker.labels.iter().any(|label| label == wanted);
+        let alive: Vec<&Worker> = workers.iter().filter(alive).collect();
+        let (pagers, others): (Vec<&Worker>, Vec<&Worker>) =
+            alive.into_iter().partition(|worker| has(worker, PAGES_LABEL));
+        let process = |worker: &Worker| (worker.host.clone(), worker.pid);
+        let paging: BTreeSet<(String, i64)> = pagers.iter().map(|worker| process(worker)).collect();
+        let others: BTreeSet<(String, i64)> = others
+            .into_iter()
+            .filter(|worker| has(worker, SYNC_LABEL) || has(worker, CONSOLIDATOR_LABEL))
+            .map(process)
+            .filter(|other| !paging.contains(other))
+            .collect();
+        self.feeds.share(pagers.len() + others.len());
     }
 }
 

@@ -11,7 +11,7 @@ use tidemill_core::WorkerId;
 use tidemill_core::feed::{FeedPage, FeedQuery};
 use tidemill_core::feed_definition::{PageAccess, Place};
 use tidemill_core::message::{Message, WorkItem};
-use tidemill_core::page::{self, ChainDecision, PageDecision, PassEnd, Progress};
+use tidemill_core::page::{self, ChainDecision, PageDecision, PassEnd, Progress, RepeatedPage};
 use tidemill_core::partition::PartitionState;
 use tidemill_core::queue::{Receipt, ReceivedMessage};
 use tidemill_core::records::{Partition, Sync};
@@ -221,12 +221,13 @@ async fn fetch_overlapping(
     query: &FeedQuery,
     context: &PageContext,
 ) -> Result<FetchOutcome, FeedAccessError> {
+    let repeated = if source.reading().repeats_fail { RepeatedPage::Fails } else { RepeatedPage::Ends };
     let mut request = page::first_fetch(&context.progress, context.item.limit, source.page_limit());
     let mut attempt = 0;
     loop {
         let place = Place { offset: request.offset, token: None };
         let fetched = source.page(query, &place, request.limit).await?;
-        match page::decide_page(&context.progress, &request, &fetched, attempt) {
+        match page::decide_page(&context.progress, &request, &fetched, attempt, repeated) {
             PageDecision::Store(store) => return Ok(FetchOutcome::Store(store, fetched)),
             PageDecision::StepBack(next) | PageDecision::StepOn(next) => request = next,
             PageDecision::Reread(reason) => return Ok(FetchOutcome::Reread(reason)),

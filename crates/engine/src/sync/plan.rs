@@ -110,6 +110,7 @@ impl Syncs {
         if let Some(planned) = self.resume(claim, holder, tidemill_feeds::digest(&feed.feed)).await? {
             return Ok(planned);
         }
+        self.share_rates().await;
         let source = self.open_feed(&feed.feed).await?;
         let updated_from = match requested_type(claim) {
             Some(RunType::Full) => None,
@@ -131,6 +132,7 @@ impl Syncs {
                 gap: None,
             })
             .collect();
+        self.check_plan((&name, &claim.run_id), &source, updated_from, &scanned).await?;
         let mut calls = scanned.calls;
         // A full sync reads the whole range and so covers all gaps.
         if run_type == RunType::Incremental {

@@ -22,6 +22,8 @@ pub struct ScanResult {
     pub total: u64,
     /// The source's time at the first count.
     pub source_time: Option<Timestamp>,
+    /// Sum of the counts, if each partition was counted by itself.
+    pub counted_each: Option<u64>,
 }
 
 impl ScanResult {
@@ -81,6 +83,7 @@ impl Syncs {
             calls: 0,
             total: 0,
             source_time: None,
+            counted_each: None,
         };
         let counts = source.reading().counts && ranges.len() <= goal.calls_max as usize;
         let from = ranges.first().map_or(0, |first| first.from);
@@ -97,6 +100,7 @@ impl Syncs {
             }
             scanned.partitions.push(PlannedPartition { range, predicted });
         }
+        scanned.counted_each = counts.then_some(scanned.total);
         Ok(scanned)
     }
 
@@ -150,6 +154,7 @@ impl Syncs {
             calls: counts.calls(),
             total: counts.total().unwrap_or(0),
             source_time,
+            counted_each: None,
         })
     }
 }

@@ -22,12 +22,14 @@ const CHUNK: usize = 500;
 const WITHDRAWN_MAX: usize = 100_000;
 
 impl Syncs {
-    /// Marks the records that the feed no longer offers, as far as this sync can tell. Returns false if another
+    /// Marks the records that the feed no longer offers, as far as this sync can tell. `is_proven` says whether its
+    /// partitions contain every record of the source. Returns false if another
     /// replica still has a batch in progress, or if the sync was stopped.
     pub(super) async fn delete_vanished(
         &self,
         sync: &Sync,
         context: &ConsolidationContext,
+        is_proven: bool,
         stop: &watch::Receiver<bool>,
     ) -> Result<bool, FeedAccessError> {
         let store = self.engine.store();
@@ -49,7 +51,7 @@ impl Syncs {
             return Ok(true);
         }
         match sync.run_type {
-            RunType::Full => self.delete_unseen(sync, context, stop).await,
+            RunType::Full => self.delete_unseen(sync, context, is_proven, stop).await,
             RunType::Incremental => self.delete_withdrawn(sync, context, stop).await,
         }
     }
@@ -59,11 +61,21 @@ impl Syncs {
         &self,
         sync: &Sync,
         context: &ConsolidationContext,
+        is_proven: bool,
         stop: &watch::Receiver<bool>,
     ) -> Result<bool, FeedAccessError> {
         let (store, tables, id) = (self.engine.store(), &context.tables, sync.run_id);
         let found = store.count_unseen(tables, id).await?;
         if found.unseen == 0 {
+            return Ok(true);
+        }
+        if !(is_proven || can_verify(context)) {
+            let note = format!(
+                "{} of {} records were not seen, and the source does not count its whole list, so they may be in no \
+                 partition: no record was deleted; add `trust.total_path` or `deletes.lookup` to the definition",
+                found.unseen, found.active
+            );
+            self.note_kept(sync, note, None).await?;
             return Ok(true);
         }
         if self.is_too_many(context, found) {
@@ -256,6 +268,11 @@ impl Syncs {
             found.active,
             self.delete_limit(context) * 100.0
         );
+        self.note_kept(sync, note, Some(AlertKind::DeleteLimit)).await
+    }
+
+    /// Records once why records that were not seen are kept, and raises an alert of this kind.
+    async fn note_kept(&self, sync: &Sync, note: String, alert: Option<AlertKind>) -> Result<(), Error> {
         let (sync, now) = (sync.clone(), self.now());
         self.engine
             .store()
@@ -266,11 +283,19 @@ impl Syncs {
                     }
                     tx.record_delete_note(sync.run_id, Some(&note)).await?;
                     record_event(&mut tx, &sync, Level::Warn, &note, now).await?;
+                    let Some(alert) = alert else { return Ok(()) };
                     let text = format!("feed {}: {note}", sync.feed);
-                    tx.alert_feed(AlertKind::DeleteLimit, &sync.feed, Some(&sync.ops_run_id), &text, now)
-                        .await
+                    tx.alert_feed(alert, &sync.feed, Some(&sync.ops_run_id), &text, now).await
                 })
             })
             .await
     }
+}
+
+/// Whether the absence of a record can be verified, or needs no proof: a lookup by id shows it, a table that is
+/// replaced has only the records that were read, and a feed in Rust divides its whole range.
+fn can_verify(context: &ConsolidationContext) -> bool {
+    context.source.definition().is_none_or(|definition| {
+        definition.deletes.lookup.is_some() || definition.into.write_disposition == WriteDisposition::Replace
+    })
 }

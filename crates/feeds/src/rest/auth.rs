@@ -4,6 +4,7 @@ use super::request::{join, set_query};
 use super::{RestError, open_client};
 use crate::http::client::{Client, ErrorKind, HttpRequest, Reply, RequestError, hide};
 use crate::http::token::{Token, TokenCache};
+use crate::rate_limiter::RateLimiter;
 use crate::{FeedError, Network, Secret, Tuning};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, COOKIE, HeaderMap, HeaderName, HeaderValue};
 use std::sync::Arc;
@@ -104,6 +105,18 @@ impl Vault<'_> {
 }
 
 impl Authenticator {
+    /// Uses a rate limiter for the requests of tokens from another host, too.
+    pub(super) fn use_limiter(&mut self, limiter: &Arc<RateLimiter>) {
+        match &mut self.scheme {
+            Scheme::Token(token) => {
+                if let Some(client) = &mut token.client {
+                    client.rate_limiter = Arc::clone(limiter);
+                }
+            }
+            Scheme::None | Scheme::Header(..) | Scheme::Query(..) => {}
+        }
+    }
+
     pub(super) fn new(
         definition: &FeedDefinition,
         base: &Url,

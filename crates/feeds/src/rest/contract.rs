@@ -27,7 +27,7 @@ pub struct ContractRow {
 /// columns has chosen them.
 pub fn apply_contract(into: &Target, columns_are_inferred: bool, row: MappedRow) -> Verdict {
     let mode = into.schema_contract.columns;
-    let MappedRow { mut values, errors, unused_keys, is_deleted: _ } = row;
+    let MappedRow { mut values, errors, unused_keys, absent: _, is_deleted: _ } = row;
     for error in errors {
         match (mode, column_of(&error)) {
             (ContractMode::Freeze, _) => return Verdict::Freeze(error.to_string()),

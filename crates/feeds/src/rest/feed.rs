@@ -35,7 +35,7 @@ impl RestFeed {
         let (mapper_version, digest) = (mapper_version(&definition), digest(&definition));
         let mut source = RestSource::new(definition, secrets, network, tuning)
             .map_err(|error| error.into_feed_error(&feed.endpoint))?;
-        source.share_budget(budgets);
+        source.share_budget(&feed.project_id, budgets);
         Ok(Self { source, mapper_version, digest })
     }
 
@@ -46,7 +46,7 @@ impl RestFeed {
     /// Converts a query of the engine to the filters of the definition.
     fn query(&self, query: &FeedQuery) -> Result<RecordQuery, FeedError> {
         let spec = self.spec();
-        let mut filters = RecordQuery { updated_from: self.updated_from(query), ..RecordQuery::default() };
+        let mut filters = self.whole(query.updated_from);
         match &spec.partition {
             Partition::None => {}
             Partition::Heatmap { .. } | Partition::TimeWindows { .. } => {
@@ -63,12 +63,19 @@ impl RestFeed {
         Ok(filters)
     }
 
-    fn updated_from(&self, query: &FeedQuery) -> Option<CursorValue> {
-        let (incremental, from) = (self.spec().incremental.as_ref()?, query.updated_from?);
-        Some(match incremental.kind {
+    /// Returns the query without the filter of a partition.
+    fn whole(&self, updated_from: Option<Timestamp>) -> RecordQuery {
+        let cursor = self.spec().incremental.as_ref().zip(updated_from);
+        let updated_from = cursor.map(|(incremental, from)| match incremental.kind {
             CursorKind::Time { .. } => CursorValue::Time(from),
             CursorKind::Number { .. } => CursorValue::Number(number_of(from)),
-        })
+        });
+        RecordQuery { updated_from, ..RecordQuery::default() }
+    }
+
+    async fn count_of(&self, query: RecordQuery) -> Result<FeedCount, FeedError> {
+        let counted = self.source.count(&query).await.map_err(|error| self.error(error))?;
+        counted.ok_or_else(|| FeedError::InvalidQuery { reason: "the definition has no count".to_owned() })
     }
 
     fn error(&self, error: RestError) -> FeedError {
@@ -147,11 +154,25 @@ impl Feed for RestFeed {
     }
 
     fn count<'a>(&'a self, query: &'a FeedQuery) -> FeedFuture<'a, FeedCount> {
-        Box::pin(async move {
-            let counted = self.source.count(&self.query(query)?).await.map_err(|error| self.error(error))?;
-            counted
-                .ok_or_else(|| FeedError::InvalidQuery { reason: "the definition has no count".to_owned() })
-        })
+        Box::pin(async move { self.count_of(self.query(query)?).await })
+    }
+
+    fn is_whole(&self, range: FieldRange) -> bool {
+        let whole = self.range();
+        match self.spec().partition {
+            Partition::None => true,
+            // Even a single value is a filter.
+            Partition::Values { .. } => false,
+            Partition::Heatmap { .. } | Partition::TimeWindows { .. } => {
+                range.from <= whole.from && range.to >= whole.to
+            }
+        }
+    }
+
+    fn count_whole(&self, updated_from: Option<Timestamp>) -> Option<FeedFuture<'_, FeedCount>> {
+        // Without `recount`, the counts of the source are not compared with its lists.
+        let is_proof = self.reading().recounts && self.spec().partition != Partition::None;
+        is_proof.then(|| Box::pin(self.count_of(self.whole(updated_from))) as FeedFuture<'_, FeedCount>)
     }
 
     fn page<'a>(&'a self, query: &'a FeedQuery, place: &'a Place, limit: u32) -> FeedFuture<'a, FeedPage> {

@@ -17,6 +17,8 @@ pub struct MappedRow {
     pub errors: Vec<ColumnError>,
     /// Top-level keys that no column uses. New keys of the source are among them.
     pub unused_keys: Vec<String>,
+    /// Columns whose path is absent from the record, and that get no value instead.
+    pub absent: Vec<String>,
     /// Whether the record says that it is deleted.
     pub is_deleted: bool,
 }
@@ -67,8 +69,12 @@ impl Mapper {
             values: Vec::with_capacity(self.columns.len()),
             errors: Vec::new(),
             unused_keys: Vec::new(),
+            absent: Vec::new(),
         };
         for mapped in &self.columns {
+            if mapped.is_absent(&record) {
+                row.absent.push(mapped.column.name.clone());
+            }
             match mapped.value(&record) {
                 Ok(value) => row.values.push((mapped.column.name.clone(), value)),
                 Err(error) => row.errors.push(error),
@@ -92,6 +98,15 @@ impl Mapper {
 }
 
 impl MappedColumn {
+    /// Returns whether the record lacks the field of an optional column. A null is a value of the source.
+    fn is_absent(&self, record: &JsonValue) -> bool {
+        let is_optional = self.column.nullable && self.column.default.is_none();
+        match &self.column.source {
+            ColumnSource::Path(path) => is_optional && path.select(record).is_none(),
+            ColumnSource::Cel(_) | ColumnSource::Constant(_) => false,
+        }
+    }
+
     fn value(&self, record: &JsonValue) -> Result<ColumnValue, ColumnError> {
         if let Some(constant) = &self.constant {
             return Ok(constant.clone());
@@ -113,8 +128,13 @@ impl MappedColumn {
 
 /// Maps each top-level key to a column of its own type.
 fn map_inferred(record: &JsonValue) -> MappedRow {
-    let mut row =
-        MappedRow { values: Vec::new(), errors: Vec::new(), unused_keys: Vec::new(), is_deleted: false };
+    let mut row = MappedRow {
+        values: Vec::new(),
+        errors: Vec::new(),
+        unused_keys: Vec::new(),
+        absent: Vec::new(),
+        is_deleted: false,
+    };
     for column in infer_columns([record]) {
         let value = match &column.source {
             ColumnSource::Path(path) => column.value_of(path.select(record)),
@@ -161,6 +181,14 @@ mod tests {
         ];
         let expected: Vec<_> = expected.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         assert_eq!((row.values, row.errors, row.unused_keys), (expected, vec![], vec!["extra".to_owned()]));
+    }
+
+    #[test]
+    fn absent_fields_of_optional_columns_are_named() {
+        let columns =
+            "    a: {}\n    b: {}\n    c: {default: x}\n    d: {nullable: false}\n    e: {path: f.g}\n";
+        assert_eq!(map(columns, r#"{"id":7,"b":null}"#).absent, ["a", "e"]);
+        assert_eq!(map(columns, r#"{"id":7,"a":1,"b":2,"f":{"g":null}}"#).absent, Vec::<String>::new());
     }
 
     #[test]

@@ -127,9 +127,28 @@ async fn page_that_is_too_large_is_requested_with_fewer_records() {
     assert_eq!(page.next, Some(Place { offset: 5, token: None }));
 }
 
+/// The default of a client is 45 s; a definition may ask for more, up to the bound that `feed check` names.
+#[tokio::test]
+async fn time_limit_of_the_definition_applies() {
+    let slow = Server::start(|_| {
+        std::thread::sleep(Duration::from_millis(300));
+        json_response(&json!({ "data": [] }))
+    });
+    let server = slow.await;
+    let tuning = Tuning { answer_timeout: Duration::from_millis(50), retries_max: 0, ..quick() };
+    let text = definition("single_page", "").replace("rate: 0", "rate: 0, timeout: 60s");
+    let source = server.try_source(&text, tuning).unwrap();
+    let page = source.page(&RecordQuery::default(), &Place::default(), 10).await.unwrap();
+    assert_eq!(page.items, []);
+    let text =
+        definition("single_page", "").replace("{base}", &server.base).replace("rate: 0", "timeout: 11m");
+    let errors = tidemill_feeds::rest::parse_definition(&text).unwrap_err();
+    assert!(format!("{errors:?}").contains("must be between 1s and 10m"), "{errors:#?}");
+}
+
 #[tokio::test]
 async fn slow_body_times_out() {
-    let tuning = Tuning { answer_timeout: Duration::from_millis(200), retries_max: 1, ..quick() };
+    let tuning = Tuning { answer_timeout_max: Duration::from_millis(200), retries_max: 1, ..quick() };
     let slow = || {
         struct Slow;
         impl axum::body::HttpBody for Slow {

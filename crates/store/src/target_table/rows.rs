@@ -15,13 +15,13 @@ use tidemill_core::feed_definition::ColumnValue;
 use tidemill_core::records::RecordState;
 
 /// The values of a row's primary key, as texts.
-type Key = Vec<String>;
+pub(super) type Key = Vec<String>;
 
 /// A row with its key.
-struct KeyedRow<'a> {
+pub(super) struct KeyedRow<'a> {
     row: &'a TargetRow,
     /// `None` if rows have no key, or if a deleted record does not contain it.
-    key: Option<Key>,
+    pub(super) key: Option<Key>,
 }
 
 impl Tx<'_> {
@@ -238,13 +238,13 @@ impl Tx<'_> {
     }
 }
 
-fn target_of(tables: &FeedTables) -> Result<Arc<TargetTable>, Error> {
+pub(super) fn target_of(tables: &FeedTables) -> Result<Arc<TargetTable>, Error> {
     let missing = || unusable(format!("the feed `{}` has no table for its rows", tables.feed));
     tables.target.clone().ok_or_else(missing)
 }
 
 /// Returns the columns of a table by name.
-fn table_columns<'t, 'n>(
+pub(super) fn table_columns<'t, 'n>(
     table: &'t TargetTable,
     names: impl Iterator<Item = &'n str>,
 ) -> Result<Vec<&'t TargetColumn>, Error> {
@@ -256,7 +256,11 @@ fn table_columns<'t, 'n>(
 }
 
 /// Reads the key of a row. A live row without a complete key is refused: the database would insert it again each time.
-fn keyed<'a>(table: &TargetTable, row: &'a TargetRow, is_sqlite: bool) -> Result<KeyedRow<'a>, Error> {
+pub(super) fn keyed<'a>(
+    table: &TargetTable,
+    row: &'a TargetRow,
+    is_sqlite: bool,
+) -> Result<KeyedRow<'a>, Error> {
     if !table.has_keys() {
         return Ok(KeyedRow { row, key: None });
     }

@@ -48,6 +48,30 @@ fn money_range_is_written_with_decimals() {
     );
 }
 
+/// The next partition begins at 20.00, so 19.99 must be in this one, whatever the granularity.
+#[test]
+fn inclusive_boundary_is_one_step_below_the_next_partition() {
+    let partition = |keys: &str| {
+        definition(&format!(
+            "partition: {{type: heatmap, {keys}, from_param: min, to_param: max, to_bound: inclusive, \
+             count: {{header: X-Total-Count}}}}"
+        ))
+    };
+    let last = |keys: &str, to: i64| params(&partition(keys), &range(0, to));
+    let coarse = "kind: money, from: 0, to: 1000, granularity: 1";
+    assert_eq!(last(coarse, 2_000), pairs(&[("max", "19.99")]));
+    assert_eq!(last("kind: number, from: 0, to: 1000, granularity: 10", 20), pairs(&[("max", "19")]));
+    let time = |format: &str| format!("kind: time, from: 1970-01-01, granularity: 1d, format: {format}");
+    for (format, expected) in [
+        ("rfc3339", "1970-01-01T23:59:59.999999Z"),
+        ("date", "1970-01-01"),
+        ("unix", "86399"),
+        ("unix_ms", "86399999"),
+    ] {
+        assert_eq!(last(&time(format), 86_400), pairs(&[("max", expected)]), "{format}");
+    }
+}
+
 #[test]
 fn first_and_last_range_are_open() {
     assert_eq!(params(&money("exclusive"), &range(0, 2_000)), pairs(&[("max", "20.00")]));

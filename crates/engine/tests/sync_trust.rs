@@ -1,0 +1,40 @@
+//! Syncs of sources that leave records out, change their fields, or answer nonsense: nothing is lost or overwritten.
+#![expect(clippy::expect_used, reason = "a failed step must end the test")]
+
+#[path = "sync_trust/answers.rs"]
+mod answers;
+#[path = "sync_trust/columns.rs"]
+mod columns;
+#[path = "sync_trust/coverage.rs"]
+mod coverage;
+#[path = "sync_trust/deletes.rs"]
+mod deletes;
+#[path = "sync_trust/fixture.rs"]
+mod fixture;
+
+tidemill_testkit::on_both! {
+    worker_threads = 4;
+    coverage::record_without_the_partition_field_fails_the_plan,
+    coverage::value_that_is_not_listed_fails_the_plan,
+    coverage::fraction_between_inclusive_boundaries_fails_the_plan,
+    coverage::gap_that_opens_during_a_sync_deletes_nothing,
+    coverage::covered_records_are_synced_and_deleted,
+    coverage::uncounted_partitions_delete_only_what_a_lookup_confirms,
+    coverage::growing_source_is_no_gap,
+    columns::renamed_field_fails_the_sync_and_overwrites_nothing,
+    columns::discard_row_rejects_records_without_the_field,
+    columns::discard_value_keeps_the_old_value_and_writes_the_rest,
+    columns::optional_field_that_some_records_lose_is_emptied,
+    columns::frozen_contract_fails_the_sync_with_the_value,
+    columns::value_that_does_not_fit_is_discarded_as_the_contract_says,
+    deletes::replaced_table_equals_the_list_even_if_it_is_empty,
+    deletes::threshold_keeps_all_rows_until_it_allows_the_deletion,
+    deletes::absence_deletes_nothing_if_it_is_switched_off,
+    deletes::deleted_row_is_marked_until_its_record_returns,
+    deletes::table_that_is_dropped_meanwhile_is_filled_by_the_next_sync,
+    deletes::column_that_is_dropped_meanwhile_is_filled_by_the_next_sync,
+    answers::html_fails_the_sync_and_loses_nothing,
+    answers::invalid_json_fails_the_sync_and_loses_nothing,
+    answers::deep_json_fails_the_sync_and_loses_nothing,
+    answers::endless_answer_fails_the_sync_and_loses_nothing,
+}

@@ -1,0 +1,116 @@
+//! Deletions: the threshold, `absence`, `deleted_at`, tables that are replaced, and tables that change meanwhile.
+
+use super::fixture::{COLUMNS, TOTAL, TrustFixture, record, records};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tidemill_core::run::RunState;
+use tidemill_testkit::interface::Kind;
+
+/// Opens a fixture with 60 synced records.
+async fn synced(kind: Kind, sections: &str, into: &str) -> TrustFixture {
+    let fixture = TrustFixture::open(kind, records(60)).await;
+    fixture.apply_text(&fixture.definition(&format!("{TOTAL}\n{sections}"), into, COLUMNS)).await;
+    fixture.sync(true).await;
+    assert_eq!(fixture.rows("true").await, 60);
+    fixture
+}
+
+pub(crate) async fn replaced_table_equals_the_list_even_if_it_is_empty(kind: Kind) {
+    let fixture = synced(kind, "", "  write_disposition: replace\n").await;
+    fixture.api.change(|all| drop(all.drain(1..)));
+    assert_eq!(fixture.sync(true).await.deleted, 59);
+    assert_eq!(fixture.rows("id = 'r0000'").await, 1);
+    fixture.api.change(Vec::clear);
+    assert_eq!(fixture.sync(true).await.deleted, 1);
+    assert_eq!(fixture.rows("true").await, 0);
+    fixture.api.change(|all| all.push(record(3)));
+    fixture.sync(true).await;
+    assert_eq!(fixture.rows("id = 'r0003'").await, 1);
+    fixture.close().await;
+}
+
+pub(crate) async fn threshold_keeps_all_rows_until_it_allows_the_deletion(kind: Kind) {
+    let fixture = synced(kind, "", "").await;
+    fixture.api.change(|all| drop(all.drain(10..30)));
+    for _ in 0..2 {
+        let sync = fixture.sync(true).await;
+        let note = sync.delete_note.expect("a note");
+        assert!(note.contains("20 of 60 records") && note.contains("limit of 20 %"), "{note}");
+    }
+    assert_eq!(fixture.rows("true").await, 60);
+    let sections = format!("{TOTAL}\ndeletes: {{threshold: 0.4}}");
+    fixture.apply_text(&fixture.definition(&sections, "", COLUMNS)).await;
+    let sync = fixture.sync(true).await;
+    assert_eq!((sync.deleted, sync.delete_note), (20, None));
+    assert_eq!(fixture.rows("true").await, 40);
+    fixture.close().await;
+}
+
+pub(crate) async fn absence_deletes_nothing_if_it_is_switched_off(kind: Kind) {
+    let fixture = synced(kind, "deletes: {absence: false}", "").await;
+    fixture.api.change(|all| drop(all.drain(10..13)));
+    for _ in 0..3 {
+        let sync = fixture.sync(true).await;
+        assert_eq!((sync.deleted, sync.delete_note), (0, None));
+    }
+    assert_eq!(fixture.rows("true").await, 60);
+    fixture.close().await;
+}
+
+pub(crate) async fn deleted_row_is_marked_until_its_record_returns(kind: Kind) {
+    let fixture = synced(kind, "", "  deleted_at: removed_at\n").await;
+    fixture.api.change(|all| drop(all.drain(10..13)));
+    fixture.sync(true).await;
+    assert_eq!(fixture.rows("removed_at IS NOT NULL").await, 0, "one sync proves nothing");
+    fixture.sync(true).await;
+    assert_eq!(fixture.rows("true").await, 60);
+    assert_eq!(fixture.rows("removed_at IS NOT NULL AND id IN ('r0010', 'r0011', 'r0012')").await, 3);
+    assert_eq!(fixture.rows("removed_at IS NOT NULL").await, 3);
+    fixture.api.change(|all| all.push(record(11)));
+    fixture.sync(true).await;
+    assert_eq!(fixture.rows("removed_at IS NOT NULL").await, 2);
+    fixture.close().await;
+}
+
+/// The table changes after the plan, while the pages are read.
+async fn changed_meanwhile(kind: Kind, statement: &str, words: &[&str]) {
+    let fixture = synced(kind, "", "").await;
+    let (is_reading, may_go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    fixture.api.change(|all| all.iter_mut().for_each(|record| record["n"] = 5.into()));
+    fixture.api.answer_with({
+        let (is_reading, may_go) = (is_reading.clone(), may_go.clone());
+        move |_| {
+            is_reading.store(true, Ordering::Relaxed);
+            while !may_go.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            None
+        }
+    });
+    let run = fixture.queue(true).await;
+    while !is_reading.load(Ordering::Relaxed) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    fixture.execute(statement).await;
+    may_go.store(true, Ordering::Relaxed);
+    let ended = fixture.base.settle(&run).await;
+    assert_eq!(ended.status, RunState::Failed, "{}", ended.metadata);
+    for word in words {
+        assert!(ended.metadata.to_string().contains(word), "{}", ended.metadata);
+    }
+    fixture.api.answer_normally();
+    let created = fixture.base.syncs.create_table(tidemill_testkit::rest_fixture::ITEMS).await;
+    created.expect("the table is created");
+    fixture.sync(true).await;
+    assert_eq!(fixture.rows("n = 5").await, 60);
+    fixture.close().await;
+}
+
+pub(crate) async fn table_that_is_dropped_meanwhile_is_filled_by_the_next_sync(kind: Kind) {
+    changed_meanwhile(kind, "DROP TABLE {table}", &["items", "does not exist"]).await;
+}
+
+pub(crate) async fn column_that_is_dropped_meanwhile_is_filled_by_the_next_sync(kind: Kind) {
+    changed_meanwhile(kind, "ALTER TABLE {table} DROP COLUMN n", &["items", "lacks columns"]).await;
+}

@@ -1,0 +1,162 @@
+//! A small HTTP API that lists the JSON records of a test, filters them as SQL does, and answers as the test says.
+#![expect(
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "a fixture that cannot be set up or read must end the test"
+)]
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Query, State};
+use axum::http::Uri;
+use axum::response::{IntoResponse as _, Response};
+use serde_json::{Value, json};
+
+/// A request as the API received it.
+#[derive(Debug, Clone)]
+pub struct ListCall {
+    pub path: String,
+    pub query: HashMap<String, String>,
+}
+
+impl ListCall {
+    fn number(&self, name: &str) -> Option<usize> {
+        self.query.get(name)?.parse().ok()
+    }
+
+    /// Whether the request names a partition.
+    pub fn is_filtered(&self) -> bool {
+        self.query.keys().any(|name| is_filter(name))
+    }
+}
+
+/// An answer that the test chooses.
+pub type ListAnswer = Response<Body>;
+
+type Override = Box<dyn Fn(&ListCall) -> Option<ListAnswer> + Send>;
+
+/// Returns an answer with this body.
+pub fn text_response(text: &str) -> ListAnswer {
+    text.to_owned().into_response()
+}
+
+/// Returns an answer whose body never ends.
+pub fn endless_response() -> ListAnswer {
+    Body::new(Endless).into_response()
+}
+
+struct Endless;
+
+impl hyper::body::Body for Endless {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
+        Poll::Ready(Some(Ok(hyper::body::Frame::data(Bytes::from_static(&[b' '; 65_536])))))
+    }
+}
+
+/// The API. `GET /items` lists records as `{"data": […], "total": n}`, from `offset`, at most `limit`.
+///
+/// Filters are `FIELD_from` (inclusive), `FIELD_to` (exclusive), `FIELD_last` (inclusive), and `FIELD_is`. As in SQL, a
+/// record without a value of the field matches none of them.
+#[derive(Clone)]
+pub struct ListApi {
+    /// URL of the API, without a path.
+    pub base_url: String,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    records: Mutex<Vec<Value>>,
+    calls: Mutex<Vec<ListCall>>,
+    answer: Mutex<Option<Override>>,
+}
+
+impl ListApi {
+    /// Starts the API on a free port, with these records.
+    pub async fn start(records: Vec<Value>) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let base_url = format!("http://{}", listener.local_addr().expect("an address"));
+        let shared = Arc::new(Shared { records: Mutex::new(records), ..Shared::default() });
+        let router = Router::new().fallback(respond).with_state(shared.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Self { base_url, shared }
+    }
+
+    /// Changes the records.
+    pub fn change(&self, change: impl FnOnce(&mut Vec<Value>)) {
+        change(&mut self.shared.records.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Answers the requests for which `answer` returns a response with that response.
+    pub fn answer_with(&self, answer: impl Fn(&ListCall) -> Option<ListAnswer> + Send + 'static) {
+        *self.shared.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(answer));
+    }
+
+    /// Answers truthfully again.
+    pub fn answer_normally(&self) {
+        *self.shared.answer.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Returns the requests so far, and forgets them.
+    pub fn take_calls(&self) -> Vec<ListCall> {
+        std::mem::take(&mut *self.shared.calls.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+async fn respond(
+    State(shared): State<Arc<Shared>>,
+    uri: Uri,
+    Query(query): Query<HashMap<String, String>>,
+) -> Response<Body> {
+    let call = ListCall { path: uri.path().to_owned(), query };
+    shared.calls.lock().unwrap_or_else(PoisonError::into_inner).push(call.clone());
+    let answer = shared.answer.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(response) = answer.as_ref().and_then(|answer| answer(&call)) {
+        return response;
+    }
+    drop(answer);
+    let records = shared.records.lock().unwrap_or_else(PoisonError::into_inner);
+    let found: Vec<&Value> = records.iter().filter(|record| matches(record, &call)).collect();
+    let (offset, limit) = (call.number("offset").unwrap_or(0), call.number("limit").unwrap_or(usize::MAX));
+    let page: Vec<&Value> = found.iter().skip(offset).take(limit).copied().collect();
+    let body = json!({ "data": page, "total": found.len() }).to_string();
+    ([("content-type", "application/json")], body).into_response()
+}
+
+fn is_filter(name: &str) -> bool {
+    ["_from", "_to", "_last", "_is"].iter().any(|end| name.ends_with(end))
+}
+
+fn matches(record: &Value, call: &ListCall) -> bool {
+    call.query.iter().filter(|(name, _)| is_filter(name)).all(|(name, wanted)| {
+        let Some((field, kind)) = name.rsplit_once('_') else { return false };
+        let order = compare(&record[field], wanted);
+        match kind {
+            "from" => order.is_some_and(Ordering::is_ge),
+            "to" => order.is_some_and(Ordering::is_lt),
+            "last" => order.is_some_and(Ordering::is_le),
+            _ => order.is_some_and(Ordering::is_eq),
+        }
+    })
+}
+
+/// Compares a value with a parameter; `None` if it has no value.
+fn compare(value: &Value, wanted: &str) -> Option<Ordering> {
+    match value {
+        Value::Number(number) => number.as_f64()?.partial_cmp(&wanted.parse().ok()?),
+        Value::String(text) => Some(text.as_str().cmp(wanted)),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
