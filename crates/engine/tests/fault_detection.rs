@@ -30,7 +30,7 @@ use tidemill_testkit::proxy::{Fault, Proxy};
 mod count {
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn second_last_partition_counts_the_first_on_postgres() {
-        super::simultaneous_end::second_last_partition_counts_the_first().await;
+        Box::pin(super::simultaneous_end::second_last_partition_counts_the_first()).await;
     }
 }
 
@@ -38,7 +38,8 @@ mod count {
 mod watermark {
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn change_after_the_window_end_is_not_skipped_on_sqlite() {
-        super::changing_source::change_after_the_window_end_is_not_skipped(super::Kind::Sqlite).await;
+        Box::pin(super::changing_source::change_after_the_window_end_is_not_skipped(super::Kind::Sqlite))
+            .await;
     }
 }
 
@@ -46,7 +47,7 @@ mod watermark {
 mod short {
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn short_page_does_not_end_the_partition_on_sqlite() {
-        super::changing_source::short_page_does_not_end_the_partition(super::Kind::Sqlite).await;
+        Box::pin(super::changing_source::short_page_does_not_end_the_partition(super::Kind::Sqlite)).await;
     }
 }
 

@@ -1,9 +1,5 @@
 //! Syncs of feeds that a definition file describes, on each store.
 #![expect(clippy::expect_used, reason = "a failed step must end the test")]
-#![expect(
-    clippy::print_stdout,
-    reason = "the pagination of a soak test is printed for the reader of the output"
-)]
 
 #[path = "sync_definitions/lies.rs"]
 mod lies;

@@ -56,7 +56,7 @@ mod on_postgres {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn second_last_partition_counts_the_first() {
-        simultaneous_end::second_last_partition_counts_the_first().await;
+        Box::pin(simultaneous_end::second_last_partition_counts_the_first()).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -81,13 +81,13 @@ mod on_postgres {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn sync_survives_cut_connections() {
-        connection_cuts::simulation(Kind::Postgres, std::time::Duration::from_secs(10)).await;
+        Box::pin(connection_cuts::simulation(Kind::Postgres, std::time::Duration::from_secs(10))).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     #[ignore = "long; cargo xtask soak runs it"]
     async fn soak_sync_survives_cut_connections() {
-        connection_cuts::simulation(Kind::Postgres, super::fixture::soak()).await;
+        Box::pin(connection_cuts::simulation(Kind::Postgres, super::fixture::soak())).await;
     }
 }
 
@@ -122,7 +122,7 @@ mod rest_on_postgres {
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn rest_sync_survives_cut_connections() {
         let pagination = any_of(&paged_except(&[]));
-        simulation((Kind::Postgres, pagination), Duration::from_secs(10)).await;
+        Box::pin(simulation((Kind::Postgres, pagination), Duration::from_secs(10))).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -131,7 +131,7 @@ mod rest_on_postgres {
         let paginations = paged_except(&[]);
         let each = soak() / u32::try_from(paginations.len()).expect("there are few");
         for pagination in paginations {
-            simulation((Kind::Postgres, pagination), each).await;
+            Box::pin(simulation((Kind::Postgres, pagination), each)).await;
         }
     }
 }

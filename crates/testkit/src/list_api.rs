@@ -17,6 +17,7 @@ use axum::extract::{Query, State};
 use axum::http::Uri;
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 /// A request as the API received it.
 #[derive(Debug, Clone)]
@@ -61,7 +62,7 @@ impl hyper::body::Body for Endless {
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
-        Poll::Ready(Some(Ok(hyper::body::Frame::data(Bytes::from_static(&[b' '; 65_536])))))
+        Poll::Ready(Some(Ok(hyper::body::Frame::data(Bytes::from_static(&[b' '; 16_384])))))
     }
 }
 
@@ -81,6 +82,7 @@ struct Shared {
     records: Mutex<Vec<Value>>,
     calls: Mutex<Vec<ListCall>>,
     answer: Mutex<Option<Override>>,
+    is_held: watch::Sender<bool>,
 }
 
 impl ListApi {
@@ -109,6 +111,16 @@ impl ListApi {
         *self.shared.answer.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
+    /// Receives requests, and answers none before `release`.
+    pub fn hold(&self) {
+        self.shared.is_held.send_replace(true);
+    }
+
+    /// Answers the requests that `hold` made wait.
+    pub fn release(&self) {
+        self.shared.is_held.send_replace(false);
+    }
+
     /// Returns the requests so far, and forgets them.
     pub fn take_calls(&self) -> Vec<ListCall> {
         std::mem::take(&mut *self.shared.calls.lock().unwrap_or_else(PoisonError::into_inner))
@@ -122,6 +134,8 @@ async fn respond(
 ) -> Response<Body> {
     let call = ListCall { path: uri.path().to_owned(), query };
     shared.calls.lock().unwrap_or_else(PoisonError::into_inner).push(call.clone());
+    // Waits without a lock and without blocking a thread, because the sync under test runs in the same runtime.
+    let _open = shared.is_held.subscribe().wait_for(|is_held| !is_held).await.map(|_| ());
     let answer = shared.answer.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(response) = answer.as_ref().and_then(|answer| answer(&call)) {
         return response;

@@ -17,9 +17,7 @@ use std::process::ExitCode;
 
 /// The demonstration to run
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  tidemill demo\n  tidemill demo --feed rest\n  tidemill demo --runs --serve"
-)]
+#[command(after_help = "Examples:\n  tidemill demo --feed rest\n  tidemill demo --runs --serve")]
 pub(crate) struct DemoArgs {
     /// Number of stones that the simulated supplier offers
     #[arg(long, default_value_t = 50_000, value_name = "N",

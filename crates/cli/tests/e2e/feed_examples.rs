@@ -31,11 +31,16 @@ fn examples() -> Vec<Example> {
         .map(|file| {
             let text = fs::read_to_string(&file).unwrap();
             let value = |key: &str| {
-                let (_, rest) = text.split_once(key).unwrap_or_else(|| panic!("{file:?} has no `{key}`"));
+                let (_, rest) =
+                    text.split_once(key).unwrap_or_else(|| panic!("{} has no `{key}`", file.display()));
                 rest.split([',', '}', '\n']).next().unwrap_or_default().trim().to_owned()
             };
             let paginator = file.file_stem().unwrap().to_str().unwrap().to_owned();
-            assert!(text.contains(&format!("type: {paginator}")), "{file:?} shows another paginator");
+            assert!(
+                text.contains(&format!("type: {paginator}")),
+                "{} shows another paginator",
+                file.display()
+            );
             Example { paginator, feed: value("feed: "), table: value("table: "), text: text.clone() }
         })
         .collect();

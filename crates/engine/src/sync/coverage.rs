@@ -130,8 +130,8 @@ impl Syncs {
                 tasks.spawn(async move { syncs.count_range(&counter, range).await });
             }
             while let Some(answer) = tasks.join_next().await {
-                let counted = answer.map_err(|_| FeedAccessError::Stopped)??;
-                partitions = partitions.saturating_add(counted.count);
+                let one = answer.map_err(|_| FeedAccessError::Stopped)??;
+                partitions = partitions.saturating_add(one.count);
             }
         }
         let after = self.count_whole(counter, counter.updated_from).await?.count;

@@ -15,7 +15,9 @@ async fn check(
     fixture.apply(TOTAL).await;
     fixture.sync(true).await;
     fixture.api.change(|all| {
-        all.iter_mut().for_each(|record| record["n"] = json!(5));
+        for record in all.iter_mut() {
+            record["n"] = json!(5);
+        }
         drop(all.drain(50..));
     });
     fixture.api.answer_with(move |call| {

@@ -44,7 +44,9 @@ pub(crate) async fn discard_row_rejects_records_without_the_field(kind: Kind) {
     let fixture = synced(kind, "discard_row").await;
     fixture.api.change(|all| {
         rename(all);
-        all.iter_mut().for_each(|record| record["n"] = json!(5));
+        for record in all.iter_mut() {
+            record["n"] = json!(5);
+        }
     });
     let sync = fixture.sync(true).await;
     assert_eq!((sync.state, sync.consolidation_errors), (SyncState::Completed, 60));
@@ -61,7 +63,9 @@ pub(crate) async fn discard_value_keeps_the_old_value_and_writes_the_rest(kind: 
     let fixture = synced(kind, "discard_value").await;
     fixture.api.change(|all| {
         rename(all);
-        all.iter_mut().for_each(|record| record["n"] = json!(5));
+        for record in all.iter_mut() {
+            record["n"] = json!(5);
+        }
     });
     let sync = fixture.sync(true).await;
     assert_eq!((sync.state, sync.consolidation_errors), (SyncState::Completed, 0));
@@ -74,7 +78,7 @@ pub(crate) async fn optional_field_that_some_records_lose_is_emptied(kind: Kind)
     let mut all = records(60);
     rename(&mut all[..30]);
     let fixture = TrustFixture::open(kind, all).await;
-    fixture.apply_text(&fixture.definition(TOTAL, "  schema_contract: freeze\n", COLUMNS)).await;
+    fixture.apply_text(&fixture.definition(TOTAL, "  schema_contract: {columns: freeze}\n", COLUMNS)).await;
     fixture.sync(true).await;
     assert_eq!(fixture.rows("note IS NOT NULL").await, 30);
     fixture.api.change(|all| {

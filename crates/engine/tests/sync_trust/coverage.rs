@@ -72,7 +72,7 @@ pub(crate) async fn gap_that_opens_during_a_sync_deletes_nothing(kind: Kind) {
             let is_page = call.query.get("limit").is_some_and(|limit| limit != "1");
             if is_page && call.is_filtered() && !is_changed.swap(true, Ordering::Relaxed) {
                 api.change(|all| {
-                    all.iter_mut().skip(10).step_by(25).for_each(|record| record["n"] = Value::Null)
+                    all.iter_mut().skip(10).step_by(25).for_each(|record| record["n"] = Value::Null);
                 });
             }
             None

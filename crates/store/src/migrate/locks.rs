@@ -53,12 +53,11 @@ pub(super) struct Locks {
 pub(super) fn of(text: &str) -> Locks {
     let mut locks = Locks::default();
     for statement in statements(text) {
-        match of_statement(&statement) {
-            Some(tables) => locks.tables.extend(tables),
-            None => {
-                let words: Vec<&str> = statement.split_whitespace().take(6).collect();
-                locks.unknown.push(words.join(" "));
-            }
+        if let Some(tables) = of_statement(&statement) {
+            locks.tables.extend(tables);
+        } else {
+            let words: Vec<&str> = statement.split_whitespace().take(6).collect();
+            locks.unknown.push(words.join(" "));
         }
     }
     locks
@@ -139,9 +138,9 @@ fn dropped(words: &[&str]) -> Vec<String> {
 fn written(words: &[&str]) -> Vec<String> {
     let at =
         |place: usize, word: &str| words.get(place).is_some_and(|known| known.eq_ignore_ascii_case(word));
-    let mut names = Vec::new();
+    let mut tables = Vec::new();
     for place in 0..words.len() {
-        let named = if (at(place, "INSERT") && at(place + 1, "INTO"))
+        let target = if (at(place, "INSERT") && at(place + 1, "INTO"))
             || (at(place, "DELETE") && at(place + 1, "FROM"))
         {
             place + 2
@@ -150,10 +149,10 @@ fn written(words: &[&str]) -> Vec<String> {
         } else {
             continue;
         };
-        let named = if at(named, "ONLY") { named + 1 } else { named };
-        names.extend(words.get(named).map(|name| (*name).to_owned()));
+        let target = if at(target, "ONLY") { target + 1 } else { target };
+        tables.extend(words.get(target).map(|name| (*name).to_owned()));
     }
-    names
+    tables
 }
 
 /// The tables that a `DO` block names in quotes. A block that only creates triggers needs no stronger mode than those.

@@ -148,7 +148,9 @@ impl DemoFeed {
                     let rows = store.target_proof_rows(&table, "id", &columns, &after, PROOF_ROWS).await?;
                     let Some((last, _)) = rows.last() else { break };
                     after.clone_from(last);
-                    rows.iter().for_each(|(_, row)| line(&mut lines, row));
+                    for (_, row) in &rows {
+                        line(&mut lines, row);
+                    }
                     count += rows.len();
                 }
             }

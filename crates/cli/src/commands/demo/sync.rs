@@ -163,7 +163,7 @@ impl Demo {
 
         let beside = if self.feed == DemoFeed::Rest { Some(self.sync_beside().await?) } else { None };
         equal &= beside.as_ref().is_none_or(|beside| beside.iter().all(|(_, is_equal)| *is_equal));
-        self.print_summary(equal, killed, [&full, &changed, &removed], beside.as_ref());
+        self.print_summary(equal, killed.as_deref(), [&full, &changed, &removed], beside.as_ref());
         Ok(if equal { ExitCode::SUCCESS } else { ExitCode::from(1) })
     }
 
@@ -212,7 +212,7 @@ impl Demo {
     fn print_summary(
         &self,
         equal: bool,
-        killed: Option<String>,
+        killed: Option<&str>,
         syncs: [&SyncResult; 3],
         beside: Option<&[(SyncResult, bool); 2]>,
     ) {

@@ -59,7 +59,16 @@ pub(super) async fn confirm(definition: &str, tuning: Tuning) -> Option<Confirma
         Paginator::SinglePage => {
             return Some(Confirmation::Open("the answer has no sign of another page".to_owned()));
         }
-        _ => {}
+        Paginator::PageNumber { .. }
+        | Paginator::Offset { .. }
+        | Paginator::Cursor { .. }
+        | Paginator::JsonLink { .. }
+        | Paginator::HeaderCursor { .. }
+        | Paginator::HeaderUrl { .. }
+        | Paginator::HeaderLink { .. }
+        | Paginator::Keyset { .. }
+        | Paginator::GraphqlOffset { .. }
+        | Paginator::GraphqlConnection { .. } => {}
     }
     let source = RestSource::new(parsed, &|_| None, &Network::Unrestricted, tuning).ok()?;
     Some(second_page(&source).await.unwrap_or_else(|error| Confirmation::Contradicted(error.to_string())))

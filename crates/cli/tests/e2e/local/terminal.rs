@@ -16,10 +16,10 @@ fn on_a_desktop(fixture: &Fixture, args: &[&str]) -> Command {
     let programs = fixture.path("programs");
     fs::create_dir_all(&programs).expect("the directory is created");
     let opener = programs.join("xdg-open");
-    let opened = fixture.path("opened").display().to_string();
+    let target = fixture.path("opened").display().to_string();
     // The rename makes the whole text visible at once.
     let script =
-        format!("#!/bin/sh\n{{ echo \"$1\"; cat \"$1\"; }} > {opened}.new\nmv {opened}.new {opened}\n");
+        format!("#!/bin/sh\n{{ echo \"$1\"; cat \"$1\"; }} > {target}.new\nmv {target}.new {target}\n");
     fs::write(&opener, script).expect("the opener is written");
     fs::set_permissions(&opener, fs::Permissions::from_mode(0o755)).expect("the mode is set");
     let mut up = command(fixture, args);
