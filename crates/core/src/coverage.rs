@@ -48,7 +48,7 @@ pub struct CoverageError {
     pub whole: u64,
     pub partitions: u64,
     pub missing: u64,
-    /// Number of partitions.
+    /// Number of partitions of the sync.
     pub ranges: usize,
     /// How to change the definition.
     pub hint: String,

@@ -96,7 +96,7 @@ impl ListApi {
         Self { base_url, shared }
     }
 
-    /// Changes the records.
+    /// Changes the records of the list.
     pub fn change(&self, change: impl FnOnce(&mut Vec<Value>)) {
         change(&mut self.shared.records.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -106,7 +106,7 @@ impl ListApi {
         *self.shared.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(answer));
     }
 
-    /// Answers truthfully again.
+    /// Answers from the list again.
     pub fn answer_normally(&self) {
         *self.shared.answer.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }

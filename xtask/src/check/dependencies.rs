@@ -63,9 +63,10 @@ const ALLOWED: [(&str, &[&str]); 14] = [
 const FOR_TESTS: &str = "testkit";
 /// More dependencies that are allowed in tests: the tests of graph pages use a real agent, those of migrations fill a
 /// database through the engine, and syncs read from the simulated supplier.
-const ALSO_FOR_TESTS: [(&str, &str); 6] = [
+const ALSO_FOR_TESTS: [(&str, &str); 7] = [
     ("console", "agent"),
     ("console", "supervisor"),
+    ("console", "supplier"),
     ("store", "engine"),
     ("engine", "supplier"),
     ("api", "client"),

@@ -1,7 +1,7 @@
 //! Detection of columns that the source has stopped to fill, for example because it renamed a field.
 //!
-//! A field that is absent from a record may be optional. It counts as lost if it is absent from all records of a batch,
-//! if rows of these records have a value, and if chance does not explain it: the share of rows with a value says how
+//! A field that is absent from a record may be optional. It counts as lost on three conditions: all records of a batch
+//! lack it, rows of these records have a value, and chance does not explain it. The share of rows with a value says how
 //! likely it is that so many records have none.
 
 /// Rows of a sample, at most.

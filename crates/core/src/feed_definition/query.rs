@@ -162,7 +162,7 @@ impl RangeSpec {
     }
 
     /// Writes the largest value below a boundary, for a source whose upper boundary is inclusive: one step of the
-    /// spelling less, whatever the granularity. A finer value would be between two partitions; the counts show it.
+    /// spelling less, for every granularity. A finer value would be between two partitions; the counts show it.
     fn spell_before(&self, value: i64) -> Result<ParamValue, QueryError> {
         let RangeKind::Time { format } = self.kind else { return self.spell(value.saturating_sub(1)) };
         let end = Timestamp::from_timestamp(value, 0).ok_or(QueryError::InvalidTime { value })?;

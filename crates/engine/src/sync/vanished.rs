@@ -292,8 +292,8 @@ impl Syncs {
     }
 }
 
-/// Whether the absence of a record can be verified, or needs no proof: a lookup by id shows it, a table that is
-/// replaced has only the records that were read, and a feed in Rust divides its whole range.
+/// Whether the absence of a record can be verified, or needs no proof. A lookup by id shows it. A table that is
+/// replaced has only the records that were read. A feed in Rust divides its whole range.
 fn can_verify(context: &ConsolidationContext) -> bool {
     context.source.definition().is_none_or(|definition| {
         definition.deletes.lookup.is_some() || definition.into.write_disposition == WriteDisposition::Replace

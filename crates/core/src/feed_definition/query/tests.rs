@@ -48,7 +48,7 @@ fn money_range_is_written_with_decimals() {
     );
 }
 
-/// The next partition begins at 20.00, so 19.99 must be in this one, whatever the granularity.
+/// The next partition begins at 20.00, so 19.99 must be in this one, for every granularity.
 #[test]
 fn inclusive_boundary_is_one_step_below_the_next_partition() {
     let partition = |keys: &str| {
