@@ -152,7 +152,7 @@ pub fn decide_page(
         return PageDecision::Fail(PageError::NoIds { offset: fetch.offset, places: positions });
     }
     if fetch.purpose == Purpose::Plain {
-        return if positions == 0 { PageDecision::Ended } else { store(progress, fetch, page, 0, positions) };
+        return decide_plain(progress, fetch, page, repeated);
     }
     let is_last_attempt = attempt + 1 >= TRIES_MAX;
     let ends_with_repeat = repeated == RepeatedPage::Ends;
@@ -178,6 +178,30 @@ pub fn decide_page(
         Overlap::NothingNew if page.is_last || fetch.purpose == Purpose::Confirm => PageDecision::Ended,
         Overlap::NothingNew if ends_with_repeat && fetch.purpose == Purpose::Probe => PageDecision::Ended,
         Overlap::NothingNew => step_on(fetch, page),
+    }
+}
+
+/// Decides about a page that cannot overlap the previous one.
+fn decide_plain(
+    progress: &Progress,
+    fetch: &FetchRequest,
+    page: &FeedPage,
+    repeated: RepeatedPage,
+) -> PageDecision {
+    let positions = page.record_count();
+    if positions == 0 {
+        return PageDecision::Ended;
+    }
+    if progress.page_hash != Some(page_hash(page)) {
+        return store(progress, fetch, page, 0, positions);
+    }
+    // One new record may have shifted a list of single records.
+    match repeated {
+        RepeatedPage::Ends => PageDecision::Ended,
+        RepeatedPage::Fails if progress.pass < PASSES_MAX => {
+            PageDecision::Reread(RereadReason::Repeats { offset: fetch.offset })
+        }
+        RepeatedPage::Fails => PageDecision::Fail(PageError::Repeats { offset: fetch.offset }),
     }
 }
 

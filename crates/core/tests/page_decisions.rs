@@ -349,3 +349,24 @@ fn repeated_page_ends_the_list_if_the_definition_allows_it() {
     assert_eq!(decide(&page(&["j", "k"]), RepeatedPage::Ends), PageDecision::Ended);
     assert!(matches!(decide(&page(&["k", "l"]), RepeatedPage::Ends), PageDecision::Store(_)));
 }
+
+/// A feed with one record per page cannot overlap its pages, so a source that ignores the offset is seen here.
+#[test]
+fn repeated_single_record_is_read_again_before_it_fails() {
+    let mut progress = Progress::new();
+    for pass in 1..=PASSES_MAX {
+        let fetch = |progress: &Progress| first_fetch(progress, 1, 1);
+        let found = page(&["a"]);
+        let PageDecision::Store(stored) = decide_page(&progress, &fetch(&progress), &found, 0) else {
+            panic!()
+        };
+        progress = progress.after(&stored, &found);
+        let again = decide_page(&progress, &fetch(&progress), &found, 0);
+        if pass < PASSES_MAX {
+            assert_eq!(again, PageDecision::Reread(RereadReason::Repeats { offset: 1 }));
+            progress = progress.reread();
+        } else {
+            assert_eq!(again, PageDecision::Fail(PageError::Repeats { offset: 1 }));
+        }
+    }
+}

@@ -25,6 +25,7 @@ tidemill_testkit::on_both! {
     paginations::graphql_connection_equals_the_source,
     lies::flag_that_always_promises_more_fails_the_sync,
     lies::empty_page_in_the_middle_loses_nothing,
+    lies::small_page_that_repeats_fails_the_sync,
     tables::dropped_table_fails_the_sync_and_is_filled_again,
     tables::row_that_the_table_refuses_is_rejected_alone,
     tables::append_keeps_every_version_once,

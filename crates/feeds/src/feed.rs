@@ -11,6 +11,7 @@ use tidemill_core::Timestamp;
 use tidemill_core::diamond::Diamond;
 use tidemill_core::feed::{FeedPage, FeedQuery, FieldRange, FieldValue, REST_KIND};
 use tidemill_core::feed_definition::{FeedDefinition, PageAccess, Place};
+use tidemill_core::page::RepeatedPage;
 
 /// The pending answer of a feed.
 pub type FeedFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, FeedError>> + Send + 'a>>;
@@ -31,8 +32,8 @@ pub struct Reading {
     pub access: PageAccess,
     /// Number of records per page, if the feed prescribes it.
     pub page_size: Option<u32>,
-    /// Whether a page that repeats the previous one fails the partition.
-    pub repeats_fail: bool,
+    /// The meaning of a page that repeats the previous one.
+    pub repeated: RepeatedPage,
     /// Whether the feed counts the records of a query.
     pub counts: bool,
     /// Whether a partition is counted again after its last page.
@@ -41,7 +42,13 @@ pub struct Reading {
 
 impl Default for Reading {
     fn default() -> Self {
-        Self { access: PageAccess::Random, page_size: None, repeats_fail: true, counts: true, recounts: true }
+        Self {
+            access: PageAccess::Random,
+            page_size: None,
+            repeated: RepeatedPage::Fails,
+            counts: true,
+            recounts: true,
+        }
     }
 }
 

@@ -298,9 +298,10 @@ fn rule_key(section: &str, key: &str) -> Described {
         ("trust", "recount") => {
             (json!({"type": "boolean", "default": true}), "Count a partition again after it was read.")
         }
-        ("trust", "repeats") => {
-            (json!({"type": "boolean", "default": true}), "Fail if a page repeats the previous one.")
-        }
+        ("trust", "repeats") => (
+            json!({"type": "boolean", "default": true}),
+            "Fail if a page repeats the previous one. Otherwise the list ends there.",
+        ),
         ("deletes", "lookup") => (object("lookup", &LOOKUP_KEYS, &[]), "Request for records by id."),
         ("deletes", "flag") => {
             (object("flag", &FLAG_KEYS, &["path"]), "Value in a record that marks it as deleted.")

@@ -3,7 +3,10 @@
 //! Such pages cannot begin one record early, so they do not overlap. The source's own token protects cursors and keys
 //! against shifts. The new count after the last page finds records that a page number missed.
 
-use super::{FeedPage, PageError, PageWrite, Progress, REPEAT_MIN, TRIES_MAX, page_hash};
+use super::{
+    FeedPage, PASSES_MAX, PageError, PageWrite, Progress, REPEAT_MIN, RepeatedPage, RereadReason, TRIES_MAX,
+    page_hash,
+};
 use crate::feed_definition::Place;
 
 /// The decision about a page of a chain.
@@ -13,6 +16,8 @@ pub enum ChainDecision {
     Store(PageWrite),
     /// The page is empty, but the source names a further one: fetch it.
     Next(Place),
+    /// The page repeats the previous one, perhaps because of a shift: read the partition again.
+    Reread(RereadReason),
     /// The partition is read to its end; there is nothing to store.
     Ended,
     /// The partition cannot be read.
@@ -43,14 +48,13 @@ pub fn mark_end(page: &mut FeedPage, write: &PageWrite) {
     }
 }
 
-/// Decides about the page at a place. `attempt` counts the empty pages before it. `repeats_fail` says whether a page
-/// that repeats the previous one fails the partition.
+/// Decides about the page at a place. `attempt` counts the empty pages before it.
 pub fn decide_chained(
     progress: &Progress,
     place: &Place,
     page: &FeedPage,
     attempt: u32,
-    repeats_fail: bool,
+    repeated: RepeatedPage,
 ) -> ChainDecision {
     let positions = page.record_count();
     if positions >= super::NAMELESS_MIN && !super::has_ids(page) {
@@ -65,8 +69,10 @@ pub fn decide_chained(
             Some(next) => ChainDecision::Next(next.clone()),
         };
     }
-    if repeats_fail && positions >= REPEAT_MIN && progress.page_hash == Some(page_hash(page)) {
-        return ChainDecision::Fail(PageError::Repeats { offset: place.offset });
+    if progress.page_hash == Some(page_hash(page))
+        && let Some(decision) = decide_repeat(progress, place, page, repeated)
+    {
+        return decision;
     }
     let next_offset = progress.next_offset + positions as u64;
     let after = page.next.as_ref().map_or(place.offset + positions as u64, |next| next.offset);
@@ -76,6 +82,26 @@ pub fn decide_chained(
         shift: next_offset.cast_signed() - after.cast_signed(),
         ends: page.next.is_none(),
     })
+}
+
+/// Decides about a page that repeats the previous one; `None` stores it. As many new records as a small page has may
+/// have shifted the list, so the partition is read again first. Storing the page would never end if the source ignores
+/// the place.
+fn decide_repeat(
+    progress: &Progress,
+    place: &Place,
+    page: &FeedPage,
+    repeated: RepeatedPage,
+) -> Option<ChainDecision> {
+    match repeated {
+        // A source that names the next place has more records.
+        RepeatedPage::Ends if page.next.as_ref().is_some_and(|next| next.token.is_some()) => None,
+        RepeatedPage::Ends => Some(ChainDecision::Ended),
+        RepeatedPage::Fails if page.record_count() < REPEAT_MIN && progress.pass < PASSES_MAX => {
+            Some(ChainDecision::Reread(RereadReason::Repeats { offset: place.offset }))
+        }
+        RepeatedPage::Fails => Some(ChainDecision::Fail(PageError::Repeats { offset: place.offset })),
+    }
 }
 
 #[cfg(test)]
@@ -90,11 +116,12 @@ mod tests {
     }
 
     fn stored(progress: &Progress, page: &FeedPage) -> Progress {
-        match decide_chained(progress, &progress.place(), page, 0, true) {
+        match decide_chained(progress, &progress.place(), page, 0, RepeatedPage::Fails) {
             ChainDecision::Store(write) => progress.after(&write, page),
-            other @ (ChainDecision::Next(_) | ChainDecision::Ended | ChainDecision::Fail(_)) => {
-                panic!("{other:?}")
-            }
+            other @ (ChainDecision::Next(_)
+            | ChainDecision::Reread(_)
+            | ChainDecision::Ended
+            | ChainDecision::Fail(_)) => panic!("{other:?}"),
         }
     }
 
@@ -120,17 +147,19 @@ mod tests {
     #[test]
     fn page_without_a_next_place_ends_the_partition() {
         let last = page(0..3, None);
-        let decision = decide_chained(&Progress::new(), &Place::default(), &last, 0, true);
+        let decision = decide_chained(&Progress::new(), &Place::default(), &last, 0, RepeatedPage::Fails);
         assert!(matches!(decision, ChainDecision::Store(PageWrite { ends: true, next_offset: 3, .. })));
         let empty = page(0..0, None);
-        let decision = decide_chained(&Progress::new(), &Place::default(), &empty, 0, true);
+        let decision = decide_chained(&Progress::new(), &Place::default(), &empty, 0, RepeatedPage::Fails);
         assert_eq!(decision, ChainDecision::Ended);
     }
 
     #[test]
     fn end_of_the_chain_is_part_of_the_progress() {
         let (progress, mut last) = (Progress::new(), page(0..3, None));
-        let ChainDecision::Store(write) = decide_chained(&progress, &Place::default(), &last, 0, true) else {
+        let ChainDecision::Store(write) =
+            decide_chained(&progress, &Place::default(), &last, 0, RepeatedPage::Fails)
+        else {
             panic!("the page has records");
         };
         mark_end(&mut last, &write);
@@ -139,7 +168,8 @@ mod tests {
         assert!(!after.reread().is_at_end());
 
         let mut first = page(0..3, Some((3, "b")));
-        let ChainDecision::Store(write) = decide_chained(&progress, &Place::default(), &first, 0, true)
+        let ChainDecision::Store(write) =
+            decide_chained(&progress, &Place::default(), &first, 0, RepeatedPage::Fails)
         else {
             panic!("the page has records");
         };
@@ -150,7 +180,9 @@ mod tests {
     #[test]
     fn empty_pages_with_a_next_place_are_bounded() {
         let empty = page(0..0, Some((0, "b")));
-        let decide = |attempt| decide_chained(&Progress::new(), &Place::default(), &empty, attempt, true);
+        let decide = |attempt| {
+            decide_chained(&Progress::new(), &Place::default(), &empty, attempt, RepeatedPage::Fails)
+        };
         assert!(matches!(decide(0), ChainDecision::Next(_)));
         assert!(matches!(decide(TRIES_MAX - 1), ChainDecision::Fail(PageError::EmptyPages { .. })));
     }
@@ -159,11 +191,34 @@ mod tests {
     fn repeated_page_fails_and_a_similar_honest_one_does_not() {
         let first = page(0..10, Some((10, "b")));
         let after = stored(&Progress::new(), &first);
-        let decide = |page: &FeedPage, fails| decide_chained(&after, &after.place(), page, 0, fails);
+        let decide = |page: &FeedPage, repeated| decide_chained(&after, &after.place(), page, 0, repeated);
         let repeat = page(0..10, Some((20, "c")));
-        assert!(matches!(decide(&repeat, true), ChainDecision::Fail(PageError::Repeats { offset: 10 })));
-        assert!(matches!(decide(&repeat, false), ChainDecision::Store(_)));
+        let failed = decide(&repeat, RepeatedPage::Fails);
+        assert!(matches!(failed, ChainDecision::Fail(PageError::Repeats { offset: 10 })));
+        assert!(matches!(decide(&repeat, RepeatedPage::Ends), ChainDecision::Store(_)));
+        let positional = FeedPage { next: Some(Place { offset: 20, token: None }), ..repeat };
+        assert_eq!(decide(&positional, RepeatedPage::Ends), ChainDecision::Ended);
         let shifted = page(1..11, Some((20, "c")));
-        assert!(matches!(decide(&shifted, true), ChainDecision::Store(_)));
+        for repeated in [RepeatedPage::Fails, RepeatedPage::Ends] {
+            assert!(matches!(decide(&shifted, repeated), ChainDecision::Store(_)));
+        }
+    }
+
+    #[test]
+    fn small_repeated_page_is_read_again_before_it_fails() {
+        let next = |offset| Some(Place { offset, token: None });
+        let small = |offset| FeedPage { next: next(offset), ..page(0..1, None) };
+        let mut progress = Progress::new();
+        for pass in 1..=PASSES_MAX {
+            progress = stored(&progress, &small(1));
+            let again = decide_chained(&progress, &progress.place(), &small(2), 0, RepeatedPage::Fails);
+            if pass < PASSES_MAX {
+                let reason = RereadReason::Repeats { offset: progress.place().offset };
+                assert_eq!(again, ChainDecision::Reread(reason));
+                progress = progress.reread();
+            } else {
+                assert!(matches!(again, ChainDecision::Fail(PageError::Repeats { .. })), "{again:?}");
+            }
+        }
     }
 }

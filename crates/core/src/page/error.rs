@@ -7,6 +7,12 @@ pub enum RereadReason {
     /// The list moved so far that no page overlaps the previous one.
     #[error("the list moved so far that the page before offset {next_offset} was not found again")]
     LostPlace { next_offset: u64 },
+    /// A small page repeats the previous one.
+    #[error("the page at offset {offset} repeats the previous one")]
+    Repeats {
+        /// Position in the source's list.
+        offset: u64,
+    },
     /// The feed counts more records than were read.
     #[error("the feed reports {count} records, but {seen} were read")]
     CountIsHigher { seen: u64, count: u64 },

@@ -11,7 +11,7 @@ use tidemill_core::WorkerId;
 use tidemill_core::feed::{FeedPage, FeedQuery};
 use tidemill_core::feed_definition::{PageAccess, Place};
 use tidemill_core::message::{Message, WorkItem};
-use tidemill_core::page::{self, ChainDecision, PageDecision, PassEnd, Progress, RepeatedPage};
+use tidemill_core::page::{self, ChainDecision, PageDecision, PassEnd, Progress};
 use tidemill_core::partition::PartitionState;
 use tidemill_core::queue::{Receipt, ReceivedMessage};
 use tidemill_core::records::{Partition, Sync};
@@ -198,16 +198,17 @@ async fn fetch_chained(
     if context.progress.is_at_end() {
         return Ok(FetchOutcome::Ended);
     }
-    let (mut place, repeats_fail) = (context.progress.place(), source.reading().repeats_fail);
+    let (mut place, repeated) = (context.progress.place(), source.reading().repeated);
     let mut attempt = 0;
     loop {
         let mut fetched = source.page(query, &place, context.item.limit).await?;
-        match page::decide_chained(&context.progress, &place, &fetched, attempt, repeats_fail) {
+        match page::decide_chained(&context.progress, &place, &fetched, attempt, repeated) {
             ChainDecision::Store(store) => {
                 page::mark_end(&mut fetched, &store);
                 return Ok(FetchOutcome::Store(store, fetched));
             }
             ChainDecision::Next(next) => place = next,
+            ChainDecision::Reread(reason) => return Ok(FetchOutcome::Reread(reason)),
             ChainDecision::Ended => return Ok(FetchOutcome::Ended),
             ChainDecision::Fail(error) => return Ok(FetchOutcome::Fail(error)),
         }
@@ -221,7 +222,7 @@ async fn fetch_overlapping(
     query: &FeedQuery,
     context: &PageContext,
 ) -> Result<FetchOutcome, FeedAccessError> {
-    let repeated = if source.reading().repeats_fail { RepeatedPage::Fails } else { RepeatedPage::Ends };
+    let repeated = source.reading().repeated;
     let mut request = page::first_fetch(&context.progress, context.item.limit, source.page_limit());
     let mut attempt = 0;
     loop {

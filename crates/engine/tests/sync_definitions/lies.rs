@@ -42,6 +42,22 @@ pub(crate) async fn page_that_repeats_fails_the_sync((kind, pagination): (Kind, 
     roles.stop().await;
 }
 
+/// A short list without a total whose source ignores the page would be endless too; the honest source passes.
+pub(crate) async fn small_page_that_repeats_fails_the_sync(kind: Kind) {
+    let fixture = RestFixture::open(kind, RestKind::PageNumber, 5).await;
+    let text = fixture.definition(RestKind::PageNumber);
+    let without_total = text.replace("{end: total, total_path: meta.total}", "{end: empty_page}");
+    assert_ne!(text, without_total);
+    fixture.apply(&without_total).await;
+    let roles = fixture.base.roles();
+    fixture.base.supplier.handle.behave(|behaviour| behaviour.repeat_always = true);
+    check_failed(&lied_to(&fixture).await, &["the same page"]);
+    fixture.base.supplier.handle.behave(|behaviour| behaviour.repeat_always = false);
+    fixture.sync(true).await;
+    fixture.check_equal().await;
+    roles.stop().await;
+}
+
 /// A flag that promises more after the last record contradicts the empty page.
 pub(crate) async fn flag_that_always_promises_more_fails_the_sync(kind: Kind) {
     let fixture = RestFixture::open(kind, RestKind::Offset, 120).await;

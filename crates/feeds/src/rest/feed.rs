@@ -12,6 +12,7 @@ use tidemill_core::feed_definition::request::Auth;
 use tidemill_core::feed_definition::{
     CursorValue, FeedDefinition, Partition, Place, QueryRange, RecordQuery,
 };
+use tidemill_core::page::RepeatedPage;
 
 /// A feed that a definition file describes.
 pub(crate) struct RestFeed {
@@ -111,7 +112,7 @@ impl Feed for RestFeed {
         Reading {
             access: spec.paginator.access(),
             page_size: spec.paginator.page_size(),
-            repeats_fail: spec.trust.repeats,
+            repeated: if spec.trust.repeats { RepeatedPage::Fails } else { RepeatedPage::Ends },
             counts,
             recounts: counts && spec.trust.recount,
         }
