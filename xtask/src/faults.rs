@@ -30,7 +30,7 @@ const AT_ONCE: usize = 2;
 const TIMEOUT: Duration = Duration::from_mins(3);
 /// Test targets that start an example program, which cargo does not build with a filter.
 const EXAMPLES: [(&str, &str); 2] = [("agent", "agent_program"), ("supervisor", "supervisor_program")];
-/// Start of the line in which a test says what this machine does not allow to test.
+/// Start of the line in which a test reports behaviour that this machine cannot test.
 const NOT_TESTED: &str = "not tested: ";
 
 /// Checks every fault, or the one called `only`.
@@ -173,7 +173,7 @@ impl Bench<'_> {
         Ok(None)
     }
 
-    /// Returns the lines in which tests say what they could not test here. In continuous integration they must not.
+    /// Returns the lines in which tests report untested behaviour. In continuous integration there must be none.
     fn not_tested(&self, fault: &str, target: &str) -> Result<Vec<String>> {
         if std::env::var("CI").as_deref() == Ok("true") {
             return Ok(Vec::new());

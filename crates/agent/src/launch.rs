@@ -39,7 +39,7 @@ pub(crate) fn spec(
             // The default stops a fork bomb before it stops the machine.
             processes: work.limits.processes.or(Some(limits::TASK_PROCESSES_MAX)),
             cpu_percent: work.limits.cpu_percent,
-            // Files in memory count as memory of the job also where no control group counts them.
+            // The memory limit also bounds `/dev/shm` on machines without a memory controller.
             shared_memory_bytes: work.limits.memory_bytes.or(Some(limits::TASK_SHARED_MEMORY_BYTES_MAX)),
         },
         timeout: work.timeout_secs.map(|secs| Duration::from_secs(secs.into())),

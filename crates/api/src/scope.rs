@@ -1,5 +1,5 @@
-//! Visibility of feeds, syncs, rules and queues for callers of some projects. The error for an invisible object is
-//! exactly the same as for one that does not exist.
+//! Visibility of feeds, syncs, rules and queues for callers that are limited to projects. The error for an invisible
+//! object is exactly the same as for one that does not exist.
 //!
 //! A feed belongs to a project, and so do its syncs, rejected records, gaps and messages. A rule belongs to the project
 //! of its feed. Rules without a feed and lanes belong to the whole installation: only callers that see every project
@@ -33,7 +33,7 @@ impl FromStr for Name {
 /// The feeds that a caller sees.
 pub(crate) enum VisibleFeeds {
     All,
-    /// The feeds of the projects of a caller.
+    /// The feeds of the caller's projects.
     OfProjects(BTreeSet<String>),
 }
 
@@ -70,12 +70,12 @@ impl Caller {
         key.map(|key| RequestKey::new(scope, route, key, &body))
     }
 
-    /// Refuses callers of some projects, for requests that concern the whole installation.
+    /// Refuses a caller that is limited to projects, for requests that concern the whole installation.
     pub(crate) fn require_all_projects(&self) -> Result<(), ApiError> {
         if self.sees_all_projects() {
             return Ok(());
         }
-        let message = "a token of one project is not allowed to do this";
+        let message = "a token that is limited to projects is not allowed to do this";
         Err(ApiError::new(StatusCode::FORBIDDEN, "forbidden", message)
             .hint("use a token that sees every project"))
     }
@@ -118,9 +118,9 @@ impl Caller {
     }
 }
 
-/// Error for a caller of some projects that tries to change a shared object.
+/// Error for a caller that is limited to projects and tries to change a shared object.
 pub(crate) fn shared_object_error(what: &str) -> ApiError {
-    let message = format!("a token of one project is not allowed to change {what}");
+    let message = format!("a token that is limited to projects is not allowed to change {what}");
     ApiError::new(StatusCode::FORBIDDEN, "forbidden", message).hint("use a token that sees every project")
 }
 

@@ -100,7 +100,7 @@ fn configuration_page() -> String {
 
 /// The allowed values of a key, as its parser describes them when it refuses a value.
 fn bounds(key: &Key) -> Option<String> {
-    // The first is a number beyond every bound, the second a duration beyond every bound, the third is neither.
+    // Invalid samples: a number and a duration out of every range, and a text that is neither.
     ["99999999999", "99999999d", "\u{1}"].iter().find_map(|value| {
         let refusal = (key.set)(&mut Config::default(), value).err()?;
         refusal.strip_prefix("it must be ").map(str::to_owned)
@@ -149,7 +149,7 @@ fn commands_of(page: &str) -> Vec<String> {
             };
             // A worker's own command follows `--`.
             let text = line[at..].split(" -- ").next().unwrap_or_default();
-            // A nested command has a value that only the page's own test knows.
+            // Commands with a nested command are skipped: its output is known only when the page is tested.
             if !text.contains("$(") {
                 commands.push(before_operator(text).trim().to_owned());
             }

@@ -184,7 +184,7 @@ impl Transport for RemoteServer {
         }
     }
 
-    /// The server counts the end, with the kind that it knows.
+    /// Finishes a run. The server counts the transition, because it knows the kind.
     async fn finish(
         &self,
         end: FinishRun,

@@ -130,7 +130,7 @@ pub enum PageDecision {
     Fail(PageError),
 }
 
-/// The meaning of a page that repeats the previous one.
+/// How the reader treats a page that repeats the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RepeatedPage {
     /// The source ignores the position, so the partition fails.

@@ -288,7 +288,7 @@ impl RestSource {
 
     /// Returns the subset of `ids` that the source still has. `None` if the definition has no lookup.
     ///
-    /// Ids count as gone only if the source answered about them; a record without an id could be any of them.
+    /// If a response contains a record without an id, all requested ids count as present: it could be any of them.
     pub async fn lookup(&self, ids: &[String]) -> Result<Option<Vec<String>>, RestError> {
         match &self.definition.deletes.lookup {
             None => Ok(None),
@@ -320,8 +320,8 @@ impl RestSource {
         sent.map_err(|error| error.into_feed_error(&self.client.at).into())
     }
 
-    /// Finds ids with list requests. A page may be short, so missing ids are requested until an answer has none of
-    /// them.
+    /// Finds ids with list requests. A page may be short, so missing ids are requested again until a response contains
+    /// none of them.
     async fn find(&self, ids: &[String]) -> Result<Vec<String>, RestError> {
         let mut found = Vec::with_capacity(ids.len());
         let mut missing: Vec<String> = ids.to_vec();

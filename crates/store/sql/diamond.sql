@@ -7,7 +7,7 @@ SELECT supplier_stone_id, payload_hash, feed_price_cents, retail_price_cents
  ORDER BY supplier_stone_id LIMIT $3
 
 -- name: diamond_active (postgres)
--- The active ones of these diamonds.
+-- Filters diamond ids: returns the active ones.
 -- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
 SELECT d.supplier_stone_id AS value FROM {sync}.diamonds d
  WHERE d.feed = $1 AND d.status = 'active' AND d.supplier_stone_id = ANY ($2)

@@ -42,7 +42,7 @@ SELECT r.{raw_id} AS value
  ORDER BY r.{raw_id} LIMIT $4
 
 -- name: row_active (postgres)
--- The active ones of these records.
+-- Filters record ids: returns the active ones.
 -- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
 SELECT f.record_id AS value FROM {ops}.feed_records f
  WHERE f.feed = $1 AND f.state = 'active' AND f.record_id = ANY ($2)
@@ -91,7 +91,7 @@ SELECT count(*) AS active, count(*) - count(seen.id) AS unseen
  WHERE f.feed = $1 AND f.state = 'active'
 
 -- name: row_lines (postgres)
--- The lines of these records, locked until the transaction ends: two writers must not both replace the same row.
+-- The rows of these records, locked until the transaction ends: two writers must not both replace the same row.
 -- Differs: lists are arrays on PostgreSQL and JSON on SQLite, which has one writer at a time.
 SELECT f.record_id, f.row_key, f.built_hash, f.state
   FROM (SELECT DISTINCT unnest($2::text[]) COLLATE "C" AS id) g
@@ -105,7 +105,7 @@ SELECT f.record_id, f.row_key, f.built_hash, f.state
  CROSS JOIN {ops}.feed_records f ON f.feed = $1 AND f.record_id = g.id
 
 -- name: row_claims (postgres)
--- Those of the row keys in $2 that active records other than those in $3 have.
+-- The row keys in $2 that belong to an active record which is not in $3.
 -- Differs: lists are arrays on PostgreSQL and JSON on SQLite. SQLite keeps the order of a cross join: it would search
 -- the list for each record.
 SELECT g.row_key AS value
@@ -149,7 +149,7 @@ RETURNING row_key
 
 -- name: row_forget (postgres)
 -- No payload has an empty hash, so each row is built again, and appended rows are appended again.
--- Differs: an empty value of bytes is written in the database's own way.
+-- Differs: the databases write an empty byte string differently.
 UPDATE {ops}.feed_records SET built_hash = '' WHERE feed = $1 AND state = 'active'
 
 -- name: row_forget (sqlite)

@@ -1,4 +1,4 @@
-//! The lines of `feed_records`: which version of a record is in the user's table, and under which key.
+//! Rows of `feed_records`: which version of a record is in the user's table, and under which key.
 
 use crate::codec::{Columns, SqlTextList};
 use crate::tx::{Conn, FromColumns, Tx, on};
@@ -48,7 +48,7 @@ pub(crate) struct NewLine<'a> {
 }
 
 impl Tx<'_> {
-    /// Lets every row of a feed be built again, because the table may have lost rows.
+    /// Marks every row of a feed to be built again, because the table may have lost rows.
     pub async fn forget_rows(&mut self, feed: &str) -> Result<u64, Error> {
         Ok(on!(self, catalog::ROW_FORGET, [feed], execute, "forget rows of a feed")?.count())
     }

@@ -106,7 +106,7 @@ fn json<T: Serialize>(value: &T) -> Result<Vec<u8>, String> {
     serde_json::to_vec(value).map_err(|error| error.to_string())
 }
 
-/// Lines of a truth.
+/// The lines of a response of `/admin/truth` or `/admin/rest-truth`.
 enum TruthLines {
     /// One [`Truth`] for each stone, or for those of a query.
     Stones(Option<Query>),

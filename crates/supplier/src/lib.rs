@@ -33,8 +33,10 @@
 //!
 //! # The REST API
 //!
-//! The same stones are also items of another trade, with all the changes and failures above. Each [`RestKind`] is a way
-//! of pagination. `GET /rest/{kind}/items` lists items, `/rest/{kind}/items/count` counts them, and
+//! A REST API offers the same stones as items of a general shop, with all the changes and failures above. Each
+//! [`RestKind`] is a way of pagination.
+//!
+//! `GET /rest/{kind}/items` lists items, `/rest/{kind}/items/count` counts them, and
 //! `/rest/{kind}/items/{id}` returns one. `POST /rest/graphql` has the fields `items`, `itemsConnection` and
 //! `itemsCount`. `/rest/items` has the kind `offset`. Requests need no account.
 //!

@@ -1,4 +1,4 @@
-//! A REST API and a GraphQL API over the same stones, which describe them as items of another trade.
+//! A REST API and a GraphQL API that present the stones as items of a general shop.
 //!
 //! Each [`RestKind`] is a way of pagination with a path of its own. `GET /rest/{kind}/items` lists items,
 //! `/items/count` counts them, and `/items/{id}` returns one. `/rest/items` is the same as `/rest/offset/items`.

@@ -1,4 +1,4 @@
-//! A small HTTP API that lists the JSON records of a test, filters them as SQL does, and answers as the test says.
+//! A small HTTP API that lists the JSON records of a test, and filters them as SQL does. Tests can replace responses.
 #![expect(
     clippy::expect_used,
     clippy::missing_panics_doc,
@@ -111,12 +111,12 @@ impl ListApi {
         *self.shared.answer.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Receives requests, and answers none before `release`.
+    /// Holds all requests unanswered until `release` is called.
     pub fn hold(&self) {
         self.shared.is_held.send_replace(true);
     }
 
-    /// Answers the requests that `hold` made wait.
+    /// Answers the held requests.
     pub fn release(&self) {
         self.shared.is_held.send_replace(false);
     }

@@ -46,7 +46,7 @@ impl std::fmt::Debug for NewTokenResponse {
     }
 }
 
-/// Filter of the list of tokens, newest first. Tokens of several projects are listed without a project only.
+/// Filter of the list of tokens, newest first. A filter by project leaves out tokens of several projects.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]

@@ -124,7 +124,7 @@ async fn probe_finds_the_mechanisms_of_the_build_machine() {
     let child = fixture.process_with(&[], &[("TEST_ISOLATION", "required".to_owned())]);
     let Some((child, report)) = registered(&fixture, child).await else { return };
     assert_eq!(report.missing_boundaries(), [], "{report}");
-    // A task does have the user that the agent has claimed for it.
+    // The task runs as the user id that the agent reserved for it.
     let mut gate = resources::Gate::new(&fixture);
     fixture.server.order(order(&fixture, "user", "id -u; read line < %gate"));
     until("the task prints its user", || !fixture.server.log("user-001").is_empty()).await;

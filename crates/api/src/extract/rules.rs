@@ -127,6 +127,6 @@ fn check_source(put: &PutFeed) -> Vec<FieldError> {
     ]
     .into_iter()
     .filter(|(_, is_given)| *is_given)
-    .map(|(field, _)| error(field, "must be absent with a definition, which contains it"))
+    .map(|(field, _)| error(field, "must be absent if `definition` is given"))
     .collect()
 }

@@ -26,7 +26,7 @@ pub(crate) struct HealthArgs {
     /// Check only that the server process answers, and not its database
     #[arg(long, conflicts_with = "metrics")]
     pub(crate) live: bool,
-    /// Check the role that serves metrics at this address, which is its --metrics-listen, instead of a server
+    /// Probe the role whose --metrics-listen is this address, instead of a server
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<SocketAddr>,
     /// Time limit for the response

@@ -184,7 +184,7 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         path: "sync.delete-limit-percent",
-        doc: "Maximum share of a feed's records that a full sync deletes; above it, it deletes nothing and alerts.",
+        doc: "Limit for the share of a feed's records that one sync deletes. Above it, the sync only raises an alert.",
         show: |config| config.delete_limit_percent.to_string(),
         set: |config, text| parse_number(text, 0, 100).map(|value| config.delete_limit_percent = value),
     },

@@ -165,7 +165,7 @@ impl Drop for Process {
     }
 }
 
-/// Says what a test could not test. Written without the macros, whose output the test runner hides.
+/// Reports behaviour that this machine cannot test. Written without the macros, whose output the test runner hides.
 pub(crate) fn not_tested(what: &str) {
     let _ = writeln!(io::stderr(), "not tested: {what}");
 }

@@ -1,4 +1,4 @@
-//! The partition field and the incremental cursor of a feed as people read them: names, units and values as texts.
+//! Formats the partition field and the incremental cursor of a feed for messages: names, units and values.
 
 use super::{Feed, FieldRange, FieldValue, REST_KIND};
 use crate::Timestamp;

@@ -1,4 +1,4 @@
-//! Detection of columns that the source has stopped to fill, for example because it renamed a field.
+//! Detection of columns that the source no longer fills, for example because it renamed a field.
 //!
 //! A field that is absent from a record may be optional. It counts as lost on three conditions: all records of a batch
 //! lack it, rows of these records have a value, and chance does not explain it. The share of rows with a value says how
@@ -14,11 +14,11 @@ const CHANCE_MAX: f64 = 0.01;
 pub struct ColumnUse {
     /// Rows that the batch would change.
     pub rows: u64,
-    /// Those of them that have a value, which would be overwritten.
+    /// Rows of the batch that have a value, which would be overwritten.
     pub filled: u64,
     /// Rows of a sample of the table.
     pub sample: u64,
-    /// Those of them that have a value.
+    /// Rows of the sample that have a value.
     pub sample_filled: u64,
 }
 

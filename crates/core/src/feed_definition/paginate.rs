@@ -303,7 +303,7 @@ fn ends_positions(
     }
 }
 
-/// Returns whether a list without a further token ends, which it does unless the source promises more.
+/// Returns whether a list without a further token ends. It does unless the source reports more records.
 fn ends_without_token(end: &EndRule, answer: &Answer<'_>) -> Result<bool, PaginationError> {
     match end {
         EndRule::HasMore(path) if flag(path, answer.body)? => {

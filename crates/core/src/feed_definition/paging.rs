@@ -129,7 +129,7 @@ impl Paginator {
     }
 }
 
-/// Spelling of times in requests and records.
+/// Format of times in requests and records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -154,7 +154,7 @@ pub struct Incremental {
     /// Parameter with the smallest value.
     pub start: ParamTarget,
     pub kind: CursorKind,
-    /// First value without a watermark, in the spelling of the parameter.
+    /// Start value of a feed that has no watermark yet, in the format of the parameter.
     pub initial_value: Option<String>,
 }
 
@@ -223,8 +223,8 @@ pub enum RangeKind {
     },
 }
 
-/// Whether the upper boundary belongs to the filtered range. Partitions are half-open: an inclusive boundary is one
-/// step of its spelling below the next partition, so values that are finer than that step are in no partition.
+/// Whether the source includes the upper boundary of a filter. Partitions are half-open, so an inclusive boundary is
+/// one unit of its format below the next partition. Values with more digits than the format are in no partition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -252,7 +252,7 @@ pub enum TotalLocation {
     Header(String),
 }
 
-/// Rules by which the feed trusts the source.
+/// The sign of the end of a list, and the checks of the source's totals and pages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Trust {

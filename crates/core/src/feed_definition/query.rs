@@ -161,8 +161,8 @@ impl RangeSpec {
         Err(QueryError::Granularity { value, granularity })
     }
 
-    /// Writes the largest value below a boundary, for a source whose upper boundary is inclusive: one step of the
-    /// spelling less, for every granularity. A finer value would be between two partitions; the counts show it.
+    /// Writes the largest value below a boundary, for a source whose upper boundary is inclusive: the boundary minus
+    /// one unit of its format. A value with more digits is in no partition, which the comparison of the counts detects.
     fn spell_before(&self, value: i64) -> Result<ParamValue, QueryError> {
         let RangeKind::Time { format } = self.kind else { return self.spell(value.saturating_sub(1)) };
         let end = Timestamp::from_timestamp(value, 0).ok_or(QueryError::InvalidTime { value })?;

@@ -135,7 +135,7 @@ fn definition_key(key: &str) -> Described {
             (tagged("partition", &PARTITION_TYPES), "How a sync is divided into parallel partitions.")
         }
         "trust" => {
-            (object("trust", &TRUST_KEYS, &[]), "End of the list, and checks against a source that lies.")
+            (object("trust", &TRUST_KEYS, &[]), "Sign of the end of the list, and checks of the source.")
         }
         "deletes" => (object("deletes", &DELETE_KEYS, &[]), "How deleted records are found."),
         "into" => (object("into", &TARGET_KEYS, &["table"]), "Table that receives the records."),
@@ -247,15 +247,13 @@ fn range_key(section: &str, key: &str) -> Described {
     let formats = || words(&["rfc3339", "date", "unix", "unix_ms"]);
     let boundary = || json!({"type": ["string", "number"]});
     match (section, key) {
-        ("incremental", "cursor_path") => (path(), "Path of the growing value in a record."),
-        ("incremental", "start_param") => (text(), "Query parameter with the smallest value."),
-        ("incremental", "start_body_path") => (path(), "Path in the body with the smallest value."),
+        ("incremental", "cursor_path") => (path(), "Path of the cursor in a record."),
+        ("incremental", "start_param") => (text(), "Query parameter with the lower bound."),
+        ("incremental", "start_body_path") => (path(), "Path in the body with the lower bound."),
         ("incremental", "kind") => (words(&["time", "number"]), "Type of the value; the default is `time`."),
-        (_, "format") => (formats(), "Spelling of times."),
-        ("incremental", "overlap") => {
-            (length(), "Time, or difference, before the watermark that is read again.")
-        }
-        ("incremental", "initial_value") => (boundary(), "First value without a watermark."),
+        (_, "format") => (formats(), "Format of times."),
+        ("incremental", "overlap") => (length(), "How far before the watermark a sync starts to read."),
+        ("incremental", "initial_value") => (boundary(), "Start value of a feed that has no watermark yet."),
         (_, "field") => (path(), "Path of the field in a record."),
         (_, "kind") => (words(&["money", "number", "time"]), "Unit of the field."),
         (_, "decimals") => {
@@ -367,7 +365,7 @@ fn target_key(section: &str, key: &str) -> Described {
             (words(&ColumnType::ALL.map(|(word, _)| word)), "Type of the column; the default is `text`.")
         }
         ("column", "format") => {
-            (words(&["rfc3339", "date", "unix", "unix_ms"]), "Spelling of timestamps and dates.")
+            (words(&["rfc3339", "date", "unix", "unix_ms"]), "Format of timestamps and dates.")
         }
         ("column", "default") => (json!({}), "Value for a record without one."),
         ("column", "nullable") => (json!({"type": "boolean"}), "Whether the column may be NULL."),

@@ -46,7 +46,7 @@ pub struct Column {
     pub source: ColumnSource,
     #[serde(rename = "type")]
     pub column_type: ColumnType,
-    /// Spelling of times, for timestamps and dates.
+    /// Format of timestamps and dates.
     pub format: Option<TimeFormat>,
     /// Value for a record without one.
     pub default: Option<Json>,

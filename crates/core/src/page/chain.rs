@@ -39,8 +39,8 @@ impl Progress {
     }
 }
 
-/// Gives a page that ends its chain a next place that says so. Without it, another worker that continues the partition
-/// could not tell the end from a place that cannot be reached.
+/// Sets the end marker as the next place of the last page. Without it, a worker that continues the partition could not
+/// distinguish the end of the list from a missing token.
 pub fn mark_end(page: &mut FeedPage, write: &PageWrite) {
     if write.ends {
         let offset = write.next_offset.saturating_add_signed(write.shift.saturating_neg());

@@ -37,7 +37,7 @@ pub enum PageError {
         places: usize,
     },
     /// The feed returns only empty pages, and promises further ones.
-    #[error("the feed gave {pages} empty pages at offset {offset} and promises more; it has no end")]
+    #[error("the feed returned {pages} empty pages at offset {offset} and reports more records")]
     EmptyPages {
         /// Position in the source's list.
         offset: u64,

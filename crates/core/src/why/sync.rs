@@ -104,7 +104,7 @@ pub enum SyncReason {
     Fetching {
         /// Partition with the oldest progress.
         partition: String,
-        /// Range of that partition in the words of the feed.
+        /// Range of that partition, with the name of the field: `price 100.00 to 250.00`.
         range: String,
         /// Position of that partition.
         offset: i32,
@@ -125,7 +125,7 @@ pub enum SyncReason {
         feed: String,
         /// Partition of the page.
         partition: String,
-        /// Range of that partition in the words of the feed.
+        /// Range of that partition, with the name of the field: `price 100.00 to 250.00`.
         range: String,
         /// Position of the page.
         offset: i32,

@@ -19,7 +19,7 @@ const NEW_KEYS_MAX: usize = 50;
 /// A row that is ready to be written.
 enum Built {
     Diamond(Box<PricedStone>),
-    /// With the columns whose field the record lacks.
+    /// A row, and the optional columns whose field is absent from the record.
     Row(TargetRow, Vec<String>),
     Deleted(TargetRow),
 }
@@ -28,12 +28,12 @@ enum Built {
 enum BuildError {
     /// The record is rejected with a reason.
     Reject(String),
-    /// The contract of the table says that the sync fails.
+    /// The schema contract fails the sync.
     Freeze(String),
 }
 
 impl ConsolidationContext {
-    /// Maps, prices and writes those of the records that are open, in portions of limited size.
+    /// Maps, prices and writes the open records, in portions of limited size.
     pub(super) async fn write_open(
         &self,
         tx: &mut Tx<'_>,

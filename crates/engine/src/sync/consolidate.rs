@@ -177,7 +177,7 @@ impl Syncs {
             Error::Refused(Refusal { code: RefusalCode::BadValue, message, hint: Some(hint) })
         };
         let plan = self.engine.store().plan_table(into).await?;
-        let hint = format!("tidemill feed apply FILE, with the definition of feed {feed}");
+        let hint = format!("tidemill feed apply {feed}.feed.yaml");
         if let Some(problem) = plan.problems.first() {
             return Err(refused(problem.clone(), hint));
         }

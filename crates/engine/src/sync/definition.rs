@@ -1,4 +1,4 @@
-//! Feeds that a definition file describes: what the file leaves open is decided once, and their tables.
+//! Feeds with a definition file: resolves the parts that the file leaves open, and creates their tables.
 
 use super::Syncs;
 use super::feeds::{FeedChange, check_uses, network};
@@ -12,12 +12,12 @@ use tidemill_store::{Error, Refusal, RefusalCode, TablePlan};
 
 impl Syncs {
     /// Returns a feed with the settings of its definition file. If the file leaves the paginator, the list of records
-    /// or the columns open, one request decides them, so that all syncs read and write alike. An unchanged file keeps
-    /// what was decided.
+    /// or the columns open, one request resolves them, so that all syncs read and write alike. An unchanged file keeps
+    /// the stored result.
     pub(super) async fn with_definition(&self, feed: Feed, text: &str) -> Result<Feed, Error> {
         let parsed = parse_definition(text).map_err(|errors| {
             let first = errors.first().map(ToString::to_string).unwrap_or_default();
-            refused(format!("the definition has {} errors; the first: {first}", errors.len()))
+            refused(format!("the definition is invalid (1 of {}): {first}", errors.len()))
         })?;
         if parsed.feed != feed.feed {
             let named = &parsed.feed;
@@ -33,7 +33,7 @@ impl Syncs {
         let is_open = leaves_open(&parsed);
         let columns_are_inferred = parsed.into.columns.is_empty();
         let feed = with_settings(feed, &parsed, text, columns_are_inferred);
-        // Before the source is asked, and with one error for all refused uses.
+        // Checks the reach before the first request, so that one error names all refused uses.
         check_uses(&feed, None, self.engine.reach())?;
         if !is_open {
             return Ok(feed);
@@ -42,7 +42,7 @@ impl Syncs {
         Ok(with_settings(feed, &pinned, text, columns_are_inferred))
     }
 
-    /// Asks the source for what the definition leaves open.
+    /// Resolves the open parts of a definition with one request.
     async fn pin(&self, feed: &Feed, definition: FeedDefinition) -> Result<FeedDefinition, Error> {
         let reach = self.engine.reach();
         let network = network(feed, reach).map_err(|error| refused(error.to_string()))?;
@@ -55,9 +55,7 @@ impl Syncs {
         pinned.map_err(|error| {
             Error::Refused(Refusal {
                 code: RefusalCode::BadValue,
-                message: format!(
-                    "the source could not be asked for what the definition leaves open: {error}"
-                ),
+                message: format!("could not recognise the open parts of the definition: {error}"),
                 hint: Some("write `paginator`, `data_selector` and `columns` in the definition".to_owned()),
             })
         })
@@ -81,7 +79,7 @@ impl Syncs {
         Ok(shown(feed, &definition, plan))
     }
 
-    /// Creates the table of a feed, or adds columns to it, and returns what is left to do.
+    /// Creates the table of a feed, or adds columns to it. Returns the plan of the remaining changes.
     pub async fn create_table(&self, feed: &str) -> Result<FeedTablePlan, Error> {
         let record = self.engine.store().feed(feed.to_owned()).await?;
         check_uses(&record.feed, None, self.engine.reach())?;
@@ -97,7 +95,7 @@ impl Syncs {
         self.table_plan(feed).await
     }
 
-    /// Lets every row of a feed be built again.
+    /// Marks every row of a feed to be built again.
     pub(super) async fn forget_rows(&self, feed: &str) -> Result<(), Error> {
         let feed = feed.to_owned();
         let forget = self.engine.store().write(move |mut tx| {

@@ -29,7 +29,7 @@ impl AbsentColumns {
 }
 
 impl ConsolidationContext {
-    /// Applies the schema contract to columns that the source has stopped to fill.
+    /// Applies the schema contract to columns that the source no longer fills.
     pub(super) async fn keep_lost_columns(
         &self,
         tx: &mut Tx<'_>,
@@ -100,7 +100,7 @@ fn describe(into: &Target, column: &str, records: usize, found: ColumnUse) -> St
     };
     let ColumnUse { sample, sample_filled, .. } = found;
     format!(
-        "the source has stopped to send `{field}`: none of {records} changed records has it, and {sample_filled} of \
+        "the source no longer sends `{field}`: none of {records} changed records has it, and {sample_filled} of \
          {sample} rows of `{}` have a value in `{column}`, which was not overwritten; correct the path of `{column}` \
          in the definition, or remove the column if the field is gone",
         into.table

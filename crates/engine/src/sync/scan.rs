@@ -22,7 +22,7 @@ pub struct ScanResult {
     pub total: u64,
     /// The source's time at the first count.
     pub source_time: Option<Timestamp>,
-    /// Sum of the counts, if each partition was counted by itself.
+    /// Sum of the counts, if each partition was counted separately.
     pub counted_each: Option<u64>,
 }
 
@@ -68,7 +68,7 @@ impl Syncs {
         Ok(scanned)
     }
 
-    /// Counts ranges that are given, if the feed counts at all and the calls are within the goal.
+    /// Counts each given range, if the feed supports counts and the goal allows as many calls.
     async fn count_ranges(
         &self,
         (feed, run): (&str, &RunId),
@@ -114,7 +114,8 @@ impl Syncs {
         updated_from: Option<Timestamp>,
         goal: Goal,
     ) -> Result<ScanResult, FeedAccessError> {
-        // The division works on values from zero on: fields may be negative, and boundaries are multiples from there.
+        // The planner expects a range that starts at zero and boundaries that are multiples of the granularity. So all
+        // values are moved by the lowest value of the field, which may be negative.
         let origin = source.range().from;
         let moved =
             |range: FieldRange, by: FieldValue| FieldRange { from: range.from + by, to: range.to + by };

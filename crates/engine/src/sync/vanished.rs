@@ -22,9 +22,8 @@ const CHUNK: usize = 500;
 const WITHDRAWN_MAX: usize = 100_000;
 
 impl Syncs {
-    /// Marks the records that the feed no longer offers, as far as this sync can tell. `is_proven` says whether its
-    /// partitions contain every record of the source. Returns false if another
-    /// replica still has a batch in progress, or if the sync was stopped.
+    /// Marks records that this sync finds to be gone. `is_proven`: the partitions of the sync contain every record of
+    /// the source. Returns false if another replica still has a batch in progress, or if the sync was stopped.
     pub(super) async fn delete_vanished(
         &self,
         sync: &Sync,
@@ -198,7 +197,7 @@ impl Syncs {
         }
     }
 
-    /// Returns the records that the feed really no longer offers.
+    /// Returns the unseen records that a lookup or the previous full sync confirms to be gone; all of a replaced table.
     async fn verify(
         &self,
         sync: &Sync,
@@ -292,8 +291,8 @@ impl Syncs {
     }
 }
 
-/// Whether the absence of a record can be verified, or needs no proof. A lookup by id shows it. A table that is
-/// replaced has only the records that were read. A feed in Rust divides its whole range.
+/// Returns whether absent records may be deleted without a proof of coverage. A lookup verifies each record, a replaced
+/// table contains only records that were read, and the partitions of a feed without a definition cover everything.
 fn can_verify(context: &ConsolidationContext) -> bool {
     context.source.definition().is_none_or(|definition| {
         definition.deletes.lookup.is_some() || definition.into.write_disposition == WriteDisposition::Replace

@@ -1,4 +1,4 @@
-//! Sources that lie: each lie is a typed failure with the evidence, or the table equals the source in spite of it.
+//! Sources that contradict themselves: the sync fails and names the contradiction, or the table equals the source.
 
 use tidemill_core::run::{Run, RunState};
 use tidemill_supplier::{Change, ChangeKind, RestKind};

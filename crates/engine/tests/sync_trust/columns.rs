@@ -29,7 +29,7 @@ pub(crate) async fn renamed_field_fails_the_sync_and_overwrites_nothing(kind: Ki
     for mode in ["evolve", "freeze"] {
         let fixture = synced(kind, mode).await;
         fixture.api.change(|all| rename(all));
-        fixture.fail(&["stopped to send `note`", "60 of 60 rows", "was not overwritten"]).await;
+        fixture.fail(&["no longer sends `note`", "60 of 60 rows", "was not overwritten"]).await;
         assert_eq!(fixture.rows("note IS NOT NULL").await, 60);
         // The corrected definition reads the new field.
         let columns = COLUMNS.replace("note: {}", "note: remark");
@@ -55,7 +55,7 @@ pub(crate) async fn discard_row_rejects_records_without_the_field(kind: Kind) {
     let rejects =
         fixture.base.base.store.rejects(Some(ITEMS.to_owned()), 100).await.expect("rejects are read");
     assert_eq!((rejects.len(), rejects[0].stage), (60, Stage::Map));
-    assert!(rejects[0].reason.contains("stopped to send `note`"), "{}", rejects[0].reason);
+    assert!(rejects[0].reason.contains("no longer sends `note`"), "{}", rejects[0].reason);
     fixture.close().await;
 }
 

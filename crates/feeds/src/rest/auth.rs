@@ -49,7 +49,7 @@ struct TokenScheme {
 
 type Secrets<'a> = &'a dyn Fn(&str) -> Option<Secret>;
 
-/// Looks secrets up and remembers them.
+/// Looks up secrets, and collects them for masking in errors.
 struct Vault<'a> {
     feed: &'a str,
     lookup: Secrets<'a>,

@@ -23,8 +23,8 @@ pub struct ContractRow {
     pub new_keys: Vec<String>,
 }
 
-/// Applies the contract of a table to a mapped record. New keys count only if the columns were inferred: who lists
-/// columns has chosen them.
+/// Applies the contract of a table to a mapped record. New keys count only if the columns were inferred, because an
+/// explicit list of columns is complete.
 pub fn apply_contract(into: &Target, columns_are_inferred: bool, row: MappedRow) -> Verdict {
     let mode = into.schema_contract.columns;
     let MappedRow { mut values, errors, unused_keys, absent: _, is_deleted: _ } = row;

@@ -31,7 +31,7 @@ impl RestFeed {
         budgets: &Budgets,
     ) -> Result<Self, FeedError> {
         let invalid = |reason| FeedError::InvalidSettings { feed: feed.feed.clone(), reason };
-        let definition = feed.definition().ok_or_else(|| invalid("it has no definition".to_owned()))?;
+        let definition = feed.definition().ok_or_else(|| invalid("the feed has no definition".to_owned()))?;
         let definition = definition.map_err(invalid)?;
         let (mapper_version, digest) = (mapper_version(&definition), digest(&definition));
         let mut source = RestSource::new(definition, secrets, network, tuning)
@@ -56,8 +56,9 @@ impl RestFeed {
             Partition::Values { values, .. } => {
                 let index = usize::try_from(query.range.from).ok();
                 let value = index.and_then(|index| values.get(index)).cloned();
-                let missing =
-                    || FeedError::InvalidQuery { reason: format!("no value has index {}", query.range.from) };
+                let missing = || FeedError::InvalidQuery {
+                    reason: format!("`partition.values` has no entry {}", query.range.from),
+                };
                 filters.value = Some(value.ok_or_else(missing)?);
             }
         }

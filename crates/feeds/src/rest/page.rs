@@ -53,8 +53,7 @@ pub struct RestPage {
     pub source_time: Option<Timestamp>,
 }
 
-/// Reads records. One that is no object, has no usable id, repeats an id of the page, is too large or cannot be stored
-/// is rejected.
+/// Reads records. Rejects a record that is no object, has no usable id, is too large or cannot be stored.
 pub(super) fn read(
     records: &[&JsonValue],
     definition: &FeedDefinition,
@@ -185,7 +184,7 @@ mod tests {
         );
         let (items, rejected) = page(&definition("id", "{}"), &text);
         let ids: Vec<_> = items.iter().map(|item| item.record_id.as_str()).collect();
-        // The same id twice is for the reader of the pages: the last version counts.
+        // The page reader handles duplicate ids: it keeps the last version.
         assert_eq!(ids, ["a", "a", "e"]);
         let reasons: Vec<_> = rejected.iter().map(|bad| (bad.place, bad.reason.as_str())).collect();
         assert_eq!(

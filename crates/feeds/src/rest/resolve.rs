@@ -60,8 +60,8 @@ impl RestSource {
 }
 
 impl RestSource {
-    /// Returns the definition with everything decided that it leaves open: the paginator, the list of records, and the
-    /// columns, which are inferred from the first page.
+    /// Returns the definition with its open parts resolved: the paginator, the list of records, and the columns, which
+    /// are inferred from the first page.
     pub async fn pinned(&self) -> Result<FeedDefinition, RestError> {
         let resolved = self.resolved().await?;
         let mut definition = self.definition.clone();

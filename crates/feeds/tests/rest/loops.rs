@@ -1,4 +1,4 @@
-//! Sources that lie about their pages: each lie is a typed error with its evidence.
+//! Sources whose pages contradict each other: each contradiction is a typed error that names it.
 
 use crate::fixture::{RECORDS, Server, definition, json_response, read_all, record, secrets, slice};
 use serde_json::json;

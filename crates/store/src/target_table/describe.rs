@@ -111,7 +111,7 @@ async fn postgres(conn: &mut PgConnection, name: &TableName) -> Result<Option<De
     let Some((oid, kind)) = found else { return Ok(None) };
     // Ordinary and partitioned tables.
     if !matches!(kind.as_str(), "r" | "p") {
-        return Err(unusable(format!("`{name}` is not a table; name a table")));
+        return Err(unusable(format!("`{name}` is not a table; write the name of a table in `into.table`")));
     }
     // `format_type` omits the schema of types on the search path, which another session may not have.
     sqlx::query("SELECT set_config('search_path', 'pg_catalog', true)")
@@ -153,7 +153,11 @@ async fn sqlite(conn: &mut SqliteConnection, name: &TableName) -> Result<Option<
     match kind.as_deref() {
         None => return Ok(None),
         Some("table") => check_constraints(conn, name).await?,
-        Some(_) => return Err(unusable(format!("`{name}` is not a table; name a table"))),
+        Some(_) => {
+            return Err(unusable(format!(
+                "`{name}` is not a table; write the name of a table in `into.table`"
+            )));
+        }
     }
     let rows = sqlx::query(SQLITE_COLUMNS).bind(&name.table).fetch_all(&mut *conn).await.map_err(failed)?;
     let (mut columns, mut primary) = (Vec::new(), BTreeMap::new());

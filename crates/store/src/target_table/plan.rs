@@ -99,7 +99,7 @@ fn plan_creation(schema: &Schema, into: &Target, has_schema: bool, plan: &mut Ta
         ContractMode::Evolve => {}
         ContractMode::Freeze | ContractMode::DiscardRow | ContractMode::DiscardValue => {
             plan.problems.push(format!(
-                "the table `{table}` does not exist, and `schema_contract` does not allow to create it"
+                "the table `{table}` does not exist; create it, or set `schema_contract` to `evolve`"
             ));
             return;
         }
@@ -140,7 +140,7 @@ fn plan_change(schema: &Schema, into: &Target, table: &TargetTable, plan: &mut T
             ContractMode::DiscardRow | ContractMode::DiscardValue if marker != Some(name) => {}
             ContractMode::Freeze | ContractMode::DiscardRow | ContractMode::DiscardValue => {
                 plan.problems.push(format!(
-                    "the table `{}` has no column `{name}`, and `schema_contract` does not allow to add it",
+                    "the table `{}` has no column `{name}`; add it, or set `schema_contract` to `evolve`",
                     into.table
                 ));
             }
@@ -154,7 +154,7 @@ fn check_existing(into: &Target, table: &TargetTable, problems: &mut Vec<String>
     if has_keys(into) && !has_unique_key(into, table) {
         let keys = names::columns_sql(into.primary_key.iter().map(String::as_str));
         problems.push(format!(
-            "the table `{name}` has no unique index on ({keys}), which rows are merged by; add it"
+            "the table `{name}` has no unique index on ({keys}), the key of merged rows; create one"
         ));
     }
     for column in &table.columns {

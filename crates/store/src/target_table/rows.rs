@@ -148,7 +148,7 @@ impl Tx<'_> {
                 query = query.bind(values);
             }
         }
-        // Planned for each call: a plan from the time when the table was small would read all of it.
+        // Not prepared: a cached plan from the time when the table was small would scan all of it.
         let query = query.persistent(false);
         let done = query.execute(&mut **conn).await.map_err(|error| write_error(&table.name, error))?;
         Ok(done.rows_affected())

@@ -29,7 +29,7 @@ pub(super) fn upsert_postgres(schema: &Schema, table: &TargetTable, columns: &[&
         let _ = write!(names, "c{index}, ");
         let _ = write!(casts, "g.c{index}::{} AS c{index}, ", column.cast_type);
     }
-    // An array more than columns: `unnest` of one array alone would give a column of another name.
+    // `WITH ORDINALITY` adds `place`, the position of the row in the call: of equal keys, the last row is written.
     let source = format!(
         "SELECT {casts}g.place FROM ROWS FROM (unnest({})) WITH ORDINALITY AS g ({names}place)",
         arrays.trim_end_matches(", ")

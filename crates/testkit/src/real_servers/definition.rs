@@ -1,4 +1,4 @@
-//! Feed definitions of the servers, in `definitions/`. They use nothing that another API could not have.
+//! Feed definitions of the servers, in `definitions/`. They use only features of the definition file.
 
 use super::ServerKind;
 

@@ -73,7 +73,7 @@ async fn task_cannot_fill_shared_memory() {
 /// Each process of the bomb starts two more, 255 in all. The control shows that all of them start without a low limit.
 #[tokio::test]
 async fn fork_bomb_is_bounded() {
-    /// The limit of the job, and the processes of the supervision, which the limit leaves room for.
+    /// The limit of the job plus the processes of its supervision.
     const BOUND: usize = 40 + 3;
     let fixture = fixture().await;
     let Some(agent) = agent(&fixture, Mode::Isolated).await else { return };
@@ -91,7 +91,7 @@ async fn fork_bomb_is_bounded() {
         fixture.server.log("bomb-001").concat().contains("ork")
     })
     .await;
-    // The shares of the other tasks are their own, so that each of them can still fork.
+    // Each task has a limit of its own, so other tasks can still fork.
     let beside = "for i in 1 2 3 4 5 6 7 8; do sleep 0.01 & done; wait; echo ended";
     let (result, output) = run(&fixture, order(&fixture, "beside", beside)).await;
     assert_eq!((result, output.as_str()), (success(), "stdout: ended"));

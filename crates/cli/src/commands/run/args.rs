@@ -280,7 +280,7 @@ fn parse_id_prefix(text: &str) -> Result<String, String> {
 
 fn parse_kind(text: &str) -> Result<String, String> {
     let fits = (1..=KIND_BYTES_MAX).contains(&text.len());
-    if fits { Ok(text.to_owned()) } else { Err(format!("give 1 to {KIND_BYTES_MAX} bytes")) }
+    if fits { Ok(text.to_owned()) } else { Err(format!("a kind must have 1 to {KIND_BYTES_MAX} bytes")) }
 }
 
 fn parse_sha_prefix(text: &str) -> Result<String, String> {

@@ -97,7 +97,7 @@ impl Progress {
     fn with_count(&self, mut failure: Failure) -> Failure {
         if self.answered > 0 {
             let count = self.answered;
-            failure.message = format!("{}; {count} runs of the lines before are queued", failure.message);
+            failure.message = format!("{}; {count} runs of earlier lines stay queued", failure.message);
         }
         failure
     }

@@ -25,10 +25,10 @@ pub enum PaginationError {
     ForeignUrl { host: String, allowed: String },
     #[error("answered the next URL `{url}`, which is not a valid URL")]
     InvalidUrl { url: String },
-    /// The flag promises more records, but there is no token.
+    /// The flag reports more records, but the response has no token.
     #[error("reports more records in `{flag}`, but answered no cursor")]
     NoToken { flag: String },
-    /// The flag promises more records, but there are none.
+    /// The flag reports more records, but the page is empty.
     #[error("reports more records in `{promise}`, but answered an empty page")]
     EmptyPage { promise: String },
     #[error("answered without the flag `{path}`; check `trust.has_more_path`")]

@@ -70,7 +70,7 @@ BEGIN
                 RAISE EXCEPTION 'worker % was declared dead, and its runs were given to other workers', p_worker_id
                     USING ERRCODE = 'TM005', HINT = 'Stop its commands, and register again.';
             ELSIF v_worker.draining THEN
-                -- No new runs. The branch above has returned those that it got with this request id.
+                -- A draining worker gets no new runs. The query above has returned its runs of this request id.
                 RETURN;
             END IF;
         END IF;

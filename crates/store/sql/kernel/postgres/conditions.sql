@@ -78,8 +78,9 @@ VALUES (v_run_id, p_project_id, v_env_id, p_git_sha, p_git_ref, p_metadata, p_id
 least(greatest(p_limit, 1), {batch_max})
 
 -- fragment: claim_first
--- Claims open runs of v_label_set, together with claim_last. A further condition on the runs `q` may stand between.
--- By ctid, which does not change while the rows are locked: a second search by id would double the cost.
+-- First half of the statement that claims open runs of v_label_set; claim_last is the other half. Callers may add a
+-- condition on `q` between them. Finds the rows by ctid, which does not change while they are locked: a second search
+-- by id would double the cost.
 RETURN QUERY
     WITH claimed AS (
         UPDATE {ops}.runs r
@@ -108,8 +109,8 @@ RETURN QUERY
       FROM claimed c
 
 -- fragment: enter_running
--- Moves a claimed run to running and records that, if the caller holds it. One statement, because the start of a second
--- one costs as much as the insert.
+-- If the caller holds the claimed run, moves it to running and records the step. One statement, because starting a
+-- second one costs as much as the insert.
 WITH started AS (
     UPDATE {ops}.runs run
        SET status = 'running', updated_at = v_now,

@@ -1,4 +1,4 @@
--- The run of an earlier request: that of the idempotency key, or that with the id.
+-- Returns the run that an earlier request created, found by idempotency key or by id.
 CREATE FUNCTION {ops}.find_request(p_project_id text, p_key text, p_run_id text, OUT run_id text, OUT status text,
                                    OUT queued_at timestamptz, OUT request jsonb)
 LANGUAGE plpgsql AS $$
@@ -51,7 +51,7 @@ DECLARE
     v_found    record;
 BEGIN
     -- The usual request is one condition and one statement: PL/pgSQL prepares each expression again in every
-    -- transaction. All others, and those that the statement does not queue, take the long way.
+    -- transaction. All other requests, and those for which the statement inserts no row, take the path below.
     IF p_idempotency_key IS NULL AND p_concurrency_key IS NULL AND p_labels = '{}' AND p_run_id IS NULL
        AND p_available_at IS NULL AND p_expires_at IS NULL
        AND jsonb_typeof(p_metadata) = 'object' AND {document_is_plain}
