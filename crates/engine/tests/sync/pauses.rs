@@ -90,7 +90,7 @@ pub(crate) async fn paused_runs_of_one_project_delay_no_other(kind: Kind) {
         request.labels = vec![SYNC_LABEL.to_owned()];
         fixture.syncs.engine().queue(request).await.expect("a run is queued");
     }
-    let claimed = "SELECT count(*) FROM runs WHERE project_id = 'bank' AND status = 'claimed'";
+    let claimed = "SELECT count(*) FROM {ops}.runs WHERE project_id = 'bank' AND status = 'claimed'";
     let roles = fixture.roles();
     until("the project has its share of plans", || async { number(&fixture, claimed).await >= 32 }).await;
     let own = fixture.queue(true).await;
