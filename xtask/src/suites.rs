@@ -15,8 +15,19 @@ use crate::{out, workspace};
 
 const AT_ONCE: usize = 2;
 /// The longest suites. They start first, so that none runs alone at the end.
-const LONG: [&str; 8] =
-    ["e2e", "console/console", "conformance", "sync", "graph", "sync_faults", "agent/agent", "live"];
+const LONG: [&str; 11] = [
+    "e2e",
+    "console/console",
+    "conformance",
+    "sync",
+    "graph",
+    "sync_faults",
+    "sync_servers",
+    "sync_trust",
+    "agent/agent",
+    "live",
+    "supervisor/supervisor",
+];
 
 /// Suites whose tests mostly wait for real processes, and the number of their tests that run at the same time.
 const WAITING: [&str; 1] = ["e2e"];

@@ -131,6 +131,14 @@ impl ServerFixture {
         .await;
     }
 
+    /// Waits until the server has read everything on the connections that are still open.
+    pub(crate) async fn until_nothing_unread(&self) {
+        self.until_sockets("the server reads", |sockets| {
+            !sockets.iter().any(|socket| socket.is_open && socket.unread > 0)
+        })
+        .await;
+    }
+
     /// Waits until the server has closed every connection.
     pub(crate) async fn until_closed(&self) {
         self.until_sockets("the server closes", |sockets| !sockets.iter().any(|socket| socket.is_open)).await;

@@ -22,9 +22,10 @@ const STONES: &str = "3000";
 /// Processes besides the supplier. One scheduler and one consolidator, so that each kill has an effect.
 const ROLES: [&str; 4] = ["scheduler", "worker", "worker", "consolidator"];
 
-fn start(fixture: &Fixture, index: usize) -> Process {
+/// Starts a role after this number of kills.
+fn start(fixture: &Fixture, index: usize, kills: usize) -> Process {
     let role = ROLES[index];
-    Process::start(fixture, &format!("{role}-{index}"), &mut fixture.command(&[role]))
+    Process::start(fixture, &format!("{role}-{index}-{kills}"), &mut fixture.command(&[role]))
 }
 
 fn sync_is_correct_while_its_processes_are_killed(fixture: &Fixture) {
@@ -69,7 +70,7 @@ fn slow_supplier(fixture: &Fixture) -> (Process, String) {
 /// Runs a full sync while its processes are killed with SIGKILL; it must succeed. Returns the processes.
 fn survive_kills(fixture: &Fixture, feed: &str, random: &mut SeededRandom) -> Vec<Process> {
     let started = Instant::now();
-    let mut roles: Vec<Process> = (0..ROLES.len()).map(|index| start(fixture, index)).collect();
+    let mut roles: Vec<Process> = (0..ROLES.len()).map(|index| start(fixture, index, 0)).collect();
     fixture.ok(&["feed", "sync", feed, "--full"]);
     let first = fixture.runs().first().expect("there is a run").run_id.clone();
     // A request may lose three schedulers, and a consolidation three consolidators. Each loses at most two here.
@@ -84,8 +85,8 @@ fn survive_kills(fixture: &Fixture, feed: &str, random: &mut SeededRandom) -> Ve
         kills_left[index] -= 1;
         assert!(roles[index].is_running(), "a process ended by itself: {}", roles[index].stderr());
         roles[index].kill();
-        roles[index] = start(fixture, index);
         kills.push(ROLES[index]);
+        roles[index] = start(fixture, index, kills.len());
     }
     let last = wait_until_within("the sync ends", TIMEOUT, || {
         let last = fixture.tries(&first).pop()?;
@@ -93,6 +94,10 @@ fn survive_kills(fixture: &Fixture, feed: &str, random: &mut SeededRandom) -> Ve
     });
     assert_eq!(last.status, RunState::Success, "{}", last.metadata);
     println!("{:?}: killed {kills:?}, {:.1} s", fixture.kind, started.elapsed().as_secs_f64());
+    // A process that has just started is ended by SIGTERM before it handles the signal.
+    for role in &mut roles {
+        role.wait_for_stderr("is running on", 1);
+    }
     roles
 }
 

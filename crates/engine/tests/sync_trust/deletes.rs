@@ -79,7 +79,9 @@ async fn changed_meanwhile(kind: Kind, statement: &str, words: &[&str]) {
     fixture.api.take_calls();
     fixture.api.hold();
     let run = fixture.queue(true).await;
+    let began = tokio::time::Instant::now();
     while fixture.api.take_calls().is_empty() {
+        assert!(began.elapsed() < Duration::from_mins(1), "the sync calls the source within a minute");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     fixture.execute(statement).await;

@@ -22,6 +22,9 @@ state=$(cut -d' ' -f3 "/proc/$(cat "$LEDGER.$TIDEMILL_GIT_REF")/stat" 2>/dev/nul
 case "$state" in ''|Z|X) ;; *) echo "$TIDEMILL_GIT_REF overlap" >>"$LEDGER" ;; esac
 "#;
 
+/// Heartbeats of these workers: a stall of the disk must not take a run away before its case has begun.
+const PATIENT: [(&str, &str); 2] = [("TIDEMILL_WORKER_BEAT", "1s"), ("TIDEMILL_WORKER_DEAD_AFTER", "15s")];
+
 /// Name of the case, time limit of its run, and the actions in their order.
 const CASES: [(&str, Option<i32>, &[Action]); 6] = [
     ("shutdown-cancel", None, &[Action::Terminate, Action::Cancel]),
@@ -62,7 +65,8 @@ impl Case {
             })
         };
         let (first, next) = (queue(name, timeout_secs), queue("next", None));
-        let worker = Process::worker(fixture, name, &["--grace", "120s", "--label", name], STUBBORN);
+        let options = ["--grace", "120s", "--label", name];
+        let worker = Process::worker_with(fixture, name, &options, STUBBORN, &PATIENT);
         Self { name, worker, first, next }
     }
 
@@ -77,7 +81,8 @@ impl Case {
 }
 
 fn command_is_dead_before_its_key_moves_for_all_reasons(fixture: &Fixture) {
-    let mut successor = Process::worker(fixture, "next", &["--label", "next", "--slots", "6"], NEXT);
+    let options = ["--label", "next", "--slots", "6"];
+    let mut successor = Process::worker_with(fixture, "next", &options, NEXT, &PATIENT);
     let mut pids = Vec::new();
     let mut cases = Vec::new();
     for (name, timeout_secs, actions) in CASES {

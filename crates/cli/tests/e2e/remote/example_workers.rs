@@ -7,7 +7,7 @@ use tidemill_core::RunId;
 use tidemill_core::event::EventKind;
 use tidemill_core::run::{QueueRun, RunState};
 
-use crate::fixture::{Fixture, Kind, TIMEOUT, token_dir, wait_while_progressing};
+use crate::fixture::{Fixture, TIMEOUT, on_both, token_dir, wait_while_progressing};
 use crate::process::Process;
 
 use super::server::Server;
@@ -24,16 +24,17 @@ esac
 echo "$TIDEMILL_RUN_ID done" >>"$LEDGER"
 "#;
 
-#[test]
-fn python_example_worker_drains_a_queue() {
-    drains_a_queue("worker.py", Kind::Sqlite);
-    drains_a_queue("worker.py", Kind::Postgres);
+on_both! {
+    python_example_worker_drains_a_queue,
+    bash_example_worker_drains_a_queue,
 }
 
-#[test]
-fn bash_example_worker_drains_a_queue() {
-    drains_a_queue("worker-http.sh", Kind::Sqlite);
-    drains_a_queue("worker-http.sh", Kind::Postgres);
+fn python_example_worker_drains_a_queue(fixture: &Fixture) {
+    drains_a_queue(fixture, "worker.py");
+}
+
+fn bash_example_worker_drains_a_queue(fixture: &Fixture) {
+    drains_a_queue(fixture, "worker-http.sh");
 }
 
 fn worker(fixture: &Fixture, file: &str, server: &Server) -> Process {
@@ -51,15 +52,14 @@ fn worker(fixture: &Fixture, file: &str, server: &Server) -> Process {
 }
 
 /// Fifty runs: some fail, one is cancelled, and the server is killed twice.
-fn drains_a_queue(file: &str, kind: Kind) {
-    let fixture = Fixture::new(kind);
-    let mut server = Server::start(&fixture);
+fn drains_a_queue(fixture: &Fixture, file: &str) {
+    let mut server = Server::start(fixture);
     let request = |number: usize| {
         let reference = if number == 5 { "slow".to_owned() } else { format!("r-{number}") };
         fixture.request(QueueRun { git_ref: Some(reference), ..QueueRun::new("shop", "staging") })
     };
     let runs: Vec<RunId> = (0..RUNS).map(request).collect();
-    let mut worker = worker(&fixture, file, &server);
+    let mut worker = worker(fixture, file, &server);
 
     fixture.wait_for_state(&runs[5], RunState::Running);
     assert_eq!(fixture.tidemill(&["run", "cancel", &runs[5].to_string()]).code, Some(0));
@@ -70,7 +70,7 @@ fn drains_a_queue(file: &str, kind: Kind) {
         });
         server.kill();
         std::thread::sleep(std::time::Duration::from_millis(700));
-        server.restart(&fixture);
+        server.restart(fixture);
     }
     wait_while_progressing("every run has ended", || {
         let over = fixture.runs().iter().filter(|run| run.status.is_terminal()).count();
