@@ -246,6 +246,7 @@ macro_rules! conformance {
             run_claimed_by_plain_sql_has_a_lease,
             run_inserted_by_plain_sql_is_claimed,
             event_inserted_by_plain_sql_continues_the_numbering,
+            event_of_an_unknown_run_is_refused,
             sweeper_obeys_times_set_by_plain_sql,
             event_counter_cannot_be_decreased,
             run_changed_by_plain_sql_is_listed_by_its_new_values,
@@ -292,6 +293,7 @@ macro_rules! conformance_of_engine {
         $crate::topic! { $kind, retention:
             prune_deletes_old_runs_with_their_events_and_artifacts,
             prune_deletes_a_run_with_many_events_in_several_batches,
+            id_of_a_removed_run_is_refused_while_it_has_events,
             upkeep_prunes_more_than_one_batch,
             prune_deletes_workers_without_runs,
         }

@@ -257,6 +257,14 @@ pub async fn event_inserted_by_plain_sql_continues_the_numbering(fixture: Fixtur
     assert_eq!(fixture.plain.execute(&again).await.ok(), Some(1), "events are added after the end");
 }
 
+/// Such an event would take a number of a later run with this id.
+pub async fn event_of_an_unknown_run_is_refused(fixture: Fixture) {
+    let append =
+        "INSERT INTO {ops}.run_events (run_id, seq, level, message) VALUES ('run-x', 1, 'info', 'hello')";
+    refused(fixture.plain.execute(append).await, RefusalCode::UnknownRun);
+    assert_eq!(fixture.plain.number("SELECT count(*) FROM {ops}.run_events").await.ok(), Some(0));
+}
+
 /// The next sweep notices a shortened lease and a new expiry.
 pub async fn sweeper_obeys_times_set_by_plain_sql(fixture: Fixture) {
     let held = fixture.running(request(), "worker-001", at(0)).await.run_id;

@@ -9,9 +9,9 @@ use tidemill_core::artifact::NewArtifact;
 use tidemill_core::run::{FinalStatus, QueueRun};
 use tidemill_engine::clock::Clock;
 use tidemill_engine::{Engine, RetryPolicy, Upkeep};
-use tidemill_store::PruneCounts;
+use tidemill_store::{PruneCounts, RefusalCode};
 
-use crate::interface::{Fixture, Tables, at, info, request};
+use crate::interface::{Fixture, Tables, at, info, new_run_id, refused, request};
 
 fn count(tables: &Tables, table: &str) -> usize {
     tables.get(table).map_or(0, Vec::len)
@@ -95,6 +95,31 @@ pub async fn prune_deletes_a_run_with_many_events_in_several_batches(fixture: Fi
     assert_eq!(step().await, PruneCounts::default(), "no row is left");
     assert_eq!(count_of(&long).await + count_of(&short).await, 0);
     assert!(!fixture.events(&alive).await.is_empty());
+}
+
+/// The numbers of its events are taken until the last of them is removed.
+pub async fn id_of_a_removed_run_is_refused_while_it_has_events(fixture: Fixture) {
+    let long = fixture.running(request(), "worker-001", at(0)).await.run_id;
+    for number in 0..20 {
+        fixture.append_event(&long, info(&format!("line {number}")), at(1)).await;
+    }
+    fixture.succeed(&long, at(2)).await;
+    let step = async || fixture.store.prune_within(at(1_000), 100, 10).await.unwrap_or_default();
+    assert_eq!(step().await.runs, 1);
+    let before = fixture.tables().await;
+    let again = async || fixture.interface.queue(request(), long.clone(), at(7_200)).await;
+    refused(again().await, RefusalCode::KeyConflict);
+    let many = vec![(request(), new_run_id(at(7_200))), (request(), long.clone())];
+    refused(fixture.interface.queue_many(many, at(7_200)).await, RefusalCode::KeyConflict);
+    let plain = format!(
+        "INSERT INTO {{ops}}.runs (run_id, project_id, env_id) VALUES ('{long}', 'shop', 'shop/staging')"
+    );
+    refused(fixture.plain.execute(&plain).await, RefusalCode::KeyConflict);
+    fixture.unchanged(&before).await;
+
+    while step().await != PruneCounts::default() {}
+    assert!(again().await.is_ok_and(|queued| queued.created), "its id is free again");
+    assert_eq!(fixture.messages(&long).await, ["Run queued"]);
 }
 
 /// Upkeep deletes all old rows in one pass, in as many batches as needed.

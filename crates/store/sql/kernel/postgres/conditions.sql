@@ -144,19 +144,26 @@ SELECT CASE WHEN p_metadata <> '{}'::jsonb AND octet_length(e.metadata::text) > 
             ELSE 'applied' END
   INTO v_outcome FROM ended e
 
--- fragment: queue_usual
--- Queues a run for a request without keys, labels, times and an id of its own, whose values v_metadata are checked.
--- Returns no row if the environment or its label set does not exist.
+-- fragment: queue_usual_first
+-- Queues a run for a request without keys, labels and times, whose values v_metadata are checked. Inserts no row if the
+-- environment or its label set does not exist. The id stands between this and queue_usual_middle.
 RETURN QUERY
     WITH queued AS (
         INSERT INTO {ops}.runs (run_id, project_id, env_id, git_sha, git_ref, metadata, priority, label_set_id,
             ready_at, timeout_secs, max_attempts, max_losses, backoff_secs, kind, last_seq, queued_at, created_at,
             updated_at)
-        SELECT {new_run_id}, p_project_id, e.env_id, p_git_sha, p_git_ref, p_metadata, p_priority, s.label_set_id,
+        SELECT
+
+-- fragment: queue_usual_middle
+-- The other values of the run. ON CONFLICT may stand between this and queue_usual_last.
+             , p_project_id, e.env_id, p_git_sha, p_git_ref, p_metadata, p_priority, s.label_set_id,
                v_now, p_timeout_secs, p_max_attempts, p_max_losses, p_backoff_secs, p_kind, 1, v_now, v_now, v_now
           FROM {ops}.environments e
           JOIN {ops}.label_sets s ON s.project_id = e.project_id AND s.labels = '{}'
          WHERE e.project_id = p_project_id AND e.env_type = p_env
+
+-- fragment: queue_usual_last
+-- Records the run that queue_usual_first has inserted, and returns it.
         RETURNING run_id, env_id),
     recorded AS (
         INSERT INTO {ops}.run_steps (created_at, seq, step, run_id, env_id)
@@ -171,6 +178,17 @@ RETURN QUERY
 'run-' || (lpad(to_hex((extract(epoch FROM v_now) * 1000)::bigint), 12, '0')
     || to_hex(28672 + (random() * 4095)::integer) || to_hex(32768 + (random() * 16383)::integer)
     || substr(to_hex(281474976710656 + (random() * 281474976710655)::bigint), 2))::uuid
+
+-- fragment: run_id_is_ours
+-- Whether p_run_id has the form that new_run_id gives an id. The check is cheaper than a regular expression; it admits
+-- only ids that check_run_id admits.
+(starts_with(p_run_id, 'run-') AND octet_length(p_run_id) = 40
+ AND translate(p_run_id, '0123456789abcdef-run', '') = '')
+
+-- fragment: recent_run_id
+-- The first part of an id that was made half an hour ago. Retention keeps runs for an hour or longer, so no events have
+-- a later id without its run.
+'run-' || lpad(to_hex((extract(epoch FROM v_now) * 1000)::bigint / 65536 - 27), 8, '0')
 
 -- fragment: document_is_plain
 -- Whether the document with the text v_metadata is small, and contains neither a large number nor many levels.

@@ -52,7 +52,8 @@ DECLARE
 BEGIN
     -- The usual request is one condition and one statement: PL/pgSQL prepares each expression again in every
     -- transaction. All other requests, and those for which the statement inserts no row, take the path below.
-    IF p_idempotency_key IS NULL AND p_concurrency_key IS NULL AND p_labels = '{}' AND p_run_id IS NULL
+    IF p_idempotency_key IS NULL AND p_concurrency_key IS NULL AND p_labels = '{}'
+       AND (p_run_id IS NULL OR {run_id_is_ours} AND p_run_id >= {recent_run_id} COLLATE "C")
        AND p_available_at IS NULL AND p_expires_at IS NULL
        AND jsonb_typeof(p_metadata) = 'object' AND {document_is_plain}
        AND p_priority BETWEEN -{priority_max} AND {priority_max} AND p_max_attempts BETWEEN 1 AND {attempts_max}
@@ -62,7 +63,18 @@ BEGIN
             OR octet_length(p_kind) <= {kind_max} AND octet_length(coalesce(p_git_sha, '-')) BETWEEN 1 AND {key_max}
                AND octet_length(coalesce(p_git_ref, '-')) BETWEEN 1 AND {key_max}
                AND concat(p_git_sha, p_git_ref, p_kind) !~ {control}) THEN
-        {queue_usual};
+        IF p_run_id IS NULL THEN
+            -- A new id cannot be taken. Without ON CONFLICT, PostgreSQL neither looks for it first nor confirms the row
+            -- later.
+            {queue_usual_first} {new_run_id}
+            {queue_usual_middle}
+            {queue_usual_last};
+        ELSE
+            {queue_usual_first} p_run_id
+            {queue_usual_middle}
+            ON CONFLICT DO NOTHING
+            {queue_usual_last};
+        END IF;
         IF FOUND THEN
             RETURN;
         END IF;
@@ -74,8 +86,7 @@ BEGIN
     v_run_id := coalesce(p_run_id, {ops}.new_run_id(v_now));
     v_labels := p_labels;
     v_gate := 'open';
-    IF p_run_id IS NOT NULL AND NOT (starts_with(p_run_id, 'run-') AND octet_length(p_run_id) = 40
-                                     AND translate(p_run_id, '0123456789abcdef-run', '') = '') THEN
+    IF p_run_id IS NOT NULL AND NOT {run_id_is_ours} THEN
         PERFORM {ops}.check_run_id(p_run_id);
     END IF;
     IF p_available_at IS NOT NULL AND NOT {ops}.is_readable_time(p_available_at) THEN
@@ -129,7 +140,6 @@ BEGIN
         v_gate := {ops}.enter_key(v_run_id, p_project_id, p_concurrency_key, p_priority, v_now, true);
     END IF;
 
-    -- A new id cannot be taken. Without ON CONFLICT, PostgreSQL neither looks for it first nor confirms the row later.
     IF p_run_id IS NULL AND p_idempotency_key IS NULL THEN
         {insert_run};
     ELSE
@@ -154,6 +164,9 @@ BEGIN
         END IF;
         RETURN QUERY SELECT v_found.run_id, v_found.status, v_found.queued_at, false;
         RETURN;
+    END IF;
+    IF p_run_id IS NOT NULL THEN
+        PERFORM {ops}.refuse_used_id(p_run_id);
     END IF;
     INSERT INTO {ops}.run_steps (created_at, seq, step, run_id, env_id) VALUES (v_now, 1, 'q', v_run_id, v_env_id);
 

@@ -68,6 +68,30 @@ EXCEPTION WHEN OTHERS THEN
 END
 $$;
 
+-- Refuses the ids of removed runs whose events are not removed yet.
+CREATE FUNCTION {ops}.refuse_used_ids(p_run_ids text[])
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_used record;
+BEGIN
+    FOR v_used IN
+        -- Subqueries that return a value: the planner could read a whole table for EXISTS.
+        SELECT u.run_id, u.position::integer - 1 AS position
+          FROM unnest(p_run_ids) WITH ORDINALITY u (run_id, position)
+         WHERE (SELECT r.run_id FROM {ops}.runs r WHERE r.run_id = u.run_id) IS NULL
+           AND ((SELECT l.seq FROM {ops}.run_log l WHERE l.run_id = u.run_id LIMIT 1) IS NOT NULL
+                OR (SELECT s.seq FROM {ops}.run_steps s WHERE s.run_id = u.run_id LIMIT 1) IS NOT NULL)
+         ORDER BY u.position LIMIT 1
+    LOOP
+        BEGIN
+            PERFORM {ops}.refuse_used_id(v_used.run_id);
+        EXCEPTION WHEN OTHERS THEN
+            PERFORM {ops}.refuse_request(v_used.position, SQLSTATE, SQLERRM, NULL);
+        END;
+    END LOOP;
+END
+$$;
+
 -- Enters the concurrency keys of a call, in lock order, and returns the gate of each run. Only the first run of a key
 -- by priority and position can become its head; the others wait behind it. Runs that exist already enter no key.
 CREATE FUNCTION {ops}.enter_keys(p_run_ids text[], p_projects text[], p_idempotency_keys text[],
@@ -111,9 +135,12 @@ LANGUAGE plpgsql {verb} SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     v_now      timestamptz := {call_time};
     v_prefix   text;
+    v_recent   text;
     v_count    integer;
     v_is_plain boolean;
-    -- Whether no request has an idempotency key or an id of its own.
+    -- Whether some request has an id of its own.
+    v_has_ids  boolean;
+    -- Whether no request has an idempotency key or an old id: probably none of the runs exists.
     v_is_new   boolean;
     v_created  text[];
     v_request  record;
@@ -153,6 +180,7 @@ BEGIN
     END IF;
     v_prefix := to_hex((extract(epoch FROM v_now) * 1000)::bigint);
     v_prefix := lpad(v_prefix, 12, '0');
+    v_recent := {recent_run_id};
     v_prefix := 'run-' || left(v_prefix, 8) || '-' || right(v_prefix, 4) || '-7';
 
     -- Read the requests into arrays, which are cheap to read again. The checks here are quick and strict: a request
@@ -165,7 +193,8 @@ BEGIN
                array_agg(a.kind),
                array_agg(CASE WHEN a.available_at > v_now THEN 'time' WHEN a.concurrency_key IS NULL THEN 'open'
                               ELSE 'key' END),
-               bool_and(a.is_new AND a.idempotency_key IS NULL),
+               bool_or(a.has_id), bool_and(a.idempotency_key IS NULL AND octet_length(a.run_id) = 40
+                        AND a.run_id >= v_recent COLLATE "C"),
                bool_and(jsonb_typeof(a.metadata) = 'object'
                    -- A shorter document cannot be nested too deeply.
                    AND (a.document IS NULL OR octet_length(a.document) <= 2 * {json_depth_max}
@@ -195,7 +224,7 @@ BEGIN
                           string_agg(a.kind, '')) !~ {control}
           INTO v_count, v_projects, v_envs, v_shas, v_refs, v_metadata, v_keys, v_priorities, v_available, v_expires,
                v_attempts, v_losses, v_backoffs, v_timeouts, v_lines, v_labels, v_run_ids, v_kinds, v_gates,
-               v_is_new, v_is_plain
+               v_has_ids, v_is_new, v_is_plain
           FROM (SELECT r.project, r.env, r.git_sha, r.git_ref, coalesce(r.metadata, '{}') AS metadata,
                        r.metadata::text AS document,
                        r.idempotency_key, coalesce(r.priority, 0) AS priority, r.available_at, r.expires_at,
@@ -203,7 +232,7 @@ BEGIN
                        coalesce(r.max_losses, {losses_default}) AS max_losses,
                        coalesce(r.backoff_secs, {backoff_secs}) AS backoff_secs, r.timeout_secs, r.concurrency_key,
                        coalesce(r.labels, '{}') AS labels, coalesce(r.kind, '') AS kind,
-                       r.run_id IS NULL AS is_new,
+                       r.run_id IS NOT NULL AS has_id,
                        coalesce(r.run_id, v_prefix || lpad(to_hex(r.position), 3, '0')
                                           || substr({ops}.new_run_id(v_now), 23)) AS run_id
                   FROM ROWS FROM (jsonb_to_recordset(p_runs) AS ({queue_fields}))
@@ -276,10 +305,20 @@ BEGIN
 
     -- New ids cannot be taken. Without ON CONFLICT, PostgreSQL neither looks for them first nor confirms the rows
     -- later.
-    IF v_is_new THEN
+    IF v_is_new AND NOT v_has_ids THEN
         {queue_many_first}
         {queue_many_last};
-    ELSE
+    ELSIF v_is_new THEN
+        BEGIN
+            {queue_many_first}
+            {queue_many_last};
+        EXCEPTION WHEN unique_violation THEN
+            -- The same call at the same time, for example a retry of one that is still running.
+            v_is_new := false;
+        END;
+    END IF;
+    IF NOT v_is_new THEN
+        PERFORM {ops}.refuse_used_ids(v_run_ids);
         {queue_many_first}
         ON CONFLICT DO NOTHING
         {queue_many_last};

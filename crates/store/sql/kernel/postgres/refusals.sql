@@ -33,6 +33,19 @@ BEGIN
 END
 $$;
 
+-- Refuses the id of a run that was removed while its events are not: the numbers of its events are taken. The caller
+-- has inserted the new run, but not its first event.
+CREATE FUNCTION {ops}.refuse_used_id(p_run_id text)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM {ops}.run_log l WHERE l.run_id = p_run_id)
+       OR EXISTS (SELECT FROM {ops}.run_steps s WHERE s.run_id = p_run_id) THEN
+        RAISE EXCEPTION 'run id % is taken by a removed run, whose events are not removed yet', p_run_id
+            USING ERRCODE = 'TM004', HINT = 'Use another id, or leave it out.';
+    END IF;
+END
+$$;
+
 -- Checks a request: true, or an exception. Rust checks the same, and reports all problems at once.
 CREATE FUNCTION {ops}.check_request(p_metadata jsonb, p_priority integer, p_max_attempts integer,
     p_max_losses integer, p_backoff_secs integer, p_timeout_secs integer, p_labels text[], p_texts text[], p_kind text)

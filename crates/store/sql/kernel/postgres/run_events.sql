@@ -32,6 +32,7 @@ RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_gate text := p_new.gate;
 BEGIN
+    PERFORM {ops}.refuse_used_id(p_new.run_id);
     INSERT INTO {ops}.run_steps (created_at, seq, step, run_id, detail, env_id)
     VALUES (p_new.created_at, 1, 'q', p_new.run_id,
             CASE WHEN p_new.retry_of IS NULL THEN jsonb_build_object('to', p_new.status)
@@ -72,7 +73,10 @@ BEGIN
     END IF;
     PERFORM {ops}.check_document('payload', p_new.payload, {payload_max});
     SELECT r.last_seq, r.finished_at INTO v_run FROM {ops}.runs r WHERE r.run_id = p_new.run_id FOR NO KEY UPDATE;
-    IF v_run.finished_at IS NOT NULL OR v_run.last_seq IS NULL THEN
+    IF NOT FOUND THEN
+        PERFORM {ops}.refuse_run(p_new.run_id);
+    END IF;
+    IF v_run.finished_at IS NOT NULL THEN
         v_run.last_seq := coalesce((SELECT max(e.seq) FROM {ops}.run_events e WHERE e.run_id = p_new.run_id), 0);
     END IF;
     p_new.seq := coalesce(p_new.seq, v_run.last_seq + 1);

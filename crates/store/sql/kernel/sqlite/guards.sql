@@ -58,6 +58,22 @@ BEGIN
     SELECT RAISE(ABORT, 'TM008: events are append-only');
 END;
 
+DROP TRIGGER IF EXISTS run_event_has_a_run;
+CREATE TRIGGER run_event_has_a_run BEFORE INSERT ON run_events
+WHEN NOT EXISTS (SELECT 1 FROM runs WHERE run_id = NEW.run_id)
+BEGIN
+    SELECT RAISE(ABORT, 'TM003: the run does not exist');
+END;
+
+-- The numbers of the events of a removed run are taken until retention has removed these too.
+DROP TRIGGER IF EXISTS run_id_has_no_events;
+CREATE TRIGGER run_id_has_no_events BEFORE INSERT ON runs
+WHEN EXISTS (SELECT 1 FROM run_events WHERE run_id = NEW.run_id)
+     AND NOT EXISTS (SELECT 1 FROM runs WHERE run_id = NEW.run_id)
+BEGIN
+    SELECT RAISE(ABORT, 'TM004: the run id is taken by a removed run, whose events are not removed yet');
+END;
+
 -- REPLACE deletes rows without firing the DELETE triggers.
 DROP TRIGGER IF EXISTS run_event_is_not_replaced;
 CREATE TRIGGER run_event_is_not_replaced BEFORE INSERT ON run_events
