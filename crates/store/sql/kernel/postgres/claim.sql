@@ -23,6 +23,7 @@ DECLARE
     v_left  integer;
     -- Whether this search ignores saved positions, and claims from any label set.
     v_unrestricted boolean;
+    -- Whether an earlier search of this call was slow.
     v_slow         boolean;
     v_locked       boolean;
     v_worker       record;
@@ -86,10 +87,15 @@ BEGIN
        AND (NOT v_any_due OR {ops}.open_due({batch_max}, v_now) IS NOT NULL) THEN
         {claim_first}
         {claim_last};
-        IF clock_timestamp() - v_started > interval '3 milliseconds' THEN
-            PERFORM {ops}.save_position(v_label_set);
+        IF FOUND THEN
+            IF clock_timestamp() - v_started > interval '3 milliseconds' THEN
+                PERFORM {ops}.save_position(v_label_set);
+            END IF;
+            RETURN;
         END IF;
-        RETURN;
+        -- Perhaps the first runs were changed after the statement began: then it locked the new row versions, but did
+        -- not see them. The search below does.
+        v_slow := clock_timestamp() - v_started > interval '3 milliseconds';
     ELSIF v_any_due THEN
         PERFORM {ops}.open_due({batch_max}, v_now);
     END IF;
@@ -99,7 +105,6 @@ BEGIN
 
     v_left := {claim_max};
     v_unrestricted := false;
-    v_slow := false;
     LOOP
         v_claimed := 0;
         v_started := clock_timestamp();
@@ -125,7 +130,7 @@ BEGIN
               INTO v_heads FROM {ops}.find_from_saved_positions(p_labels, p_projects, v_started, v_now) n;
         END IF;
         v_duration := clock_timestamp() - v_started;
-        IF v_duration > interval '3 milliseconds' AND NOT v_slow THEN
+        IF v_duration > interval '3 milliseconds' AND v_slow IS NOT TRUE THEN
             -- Perhaps it was only planned, or another process had the processor. A search that reads past dead entries
             -- is slow again.
             v_slow := true;
