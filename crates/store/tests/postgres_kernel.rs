@@ -5,6 +5,8 @@
 mod bursts;
 #[path = "postgres_kernel/decoding.rs"]
 mod decoding;
+#[path = "postgres_kernel/fast_paths.rs"]
+mod fast_paths;
 #[path = "postgres_kernel/keys.rs"]
 mod keys;
 #[path = "postgres_kernel/locks.rs"]

@@ -117,8 +117,9 @@ CREATE TABLE {ops}.runs (
 CREATE INDEX runs_ready ON {ops}.runs (label_set_id, priority DESC, ready_at, run_id) WHERE gate = 'open';
 CREATE INDEX runs_waiting_for_key ON {ops}.runs (project_id, concurrency_key, priority DESC, ready_at, run_id)
     WHERE gate = 'key';
--- Queued runs that become available or expire.
-CREATE INDEX runs_timed ON {ops}.runs (attention_at) WHERE gate IS NOT NULL AND attention_at IS NOT NULL;
+-- Queued runs that become available or expire. A claim reads those that become available, by gate; only the sweeper
+-- reads expired ones.
+CREATE INDEX runs_timed ON {ops}.runs (gate, attention_at) WHERE gate IS NOT NULL AND attention_at IS NOT NULL;
 -- With claim_request, so that a repeated claim does not read all runs of its worker. Held is expressed without the
 -- status, so that the transition from claimed to running changes no index. The sweeper reads all of it.
 CREATE INDEX runs_held ON {ops}.runs (claimed_by, claim_request) WHERE claimed_by IS NOT NULL AND finished_at IS NULL;

@@ -136,22 +136,25 @@ DECLARE
     v_opened  integer := 0;
     v_wanted  integer;
     v_seen    integer;
+    -- Where the next batch begins: runs before it are open, or their key is busy.
+    v_from    timestamptz := '-infinity';
     v_busy    text[] := '{}';
 BEGIN
     LOOP
         v_wanted := p_limit - v_opened;
         v_seen := 0;
         FOR v_due IN
-            SELECT r.run_id, r.project_id, r.concurrency_key, r.priority, r.ready_at,
+            SELECT r.run_id, r.project_id, r.concurrency_key, r.priority, r.ready_at, r.attention_at,
                    r.project_id || ' ' || r.concurrency_key AS key_name
               FROM {ops}.runs r
-             -- attention_at is not later than available_at, and indexed.
-             WHERE r.gate = 'time' AND r.attention_at <= p_now AND r.available_at <= p_now
+             -- attention_at is not later than available_at; runs_timed has its order, so other due runs are not read.
+             WHERE r.gate = 'time' AND r.attention_at BETWEEN v_from AND p_now AND r.available_at <= p_now
                AND (r.concurrency_key IS NULL OR r.project_id || ' ' || r.concurrency_key <> ALL (v_busy))
-             ORDER BY r.available_at LIMIT v_wanted
+             ORDER BY r.attention_at LIMIT v_wanted
                FOR UPDATE SKIP LOCKED
         LOOP
             v_seen := v_seen + 1;
+            v_from := v_due.attention_at;
             CONTINUE WHEN v_due.key_name = ANY (v_busy);
             v_gate := CASE WHEN v_due.concurrency_key IS NULL THEN 'open'
                            ELSE {ops}.enter_key(v_due.run_id, v_due.project_id, v_due.concurrency_key, v_due.priority,

@@ -31,8 +31,15 @@ BEGIN
                w.ended_at IS NULL AND r.run_id = ANY (w.locked_runs) AS is_locked
           FROM {ops}.runs r LEFT JOIN {ops}.workers w ON w.worker_id = r.worker_id
          WHERE r.run_id IN (
+            -- One search for each gate, because the index is in the order of gate and time.
             (SELECT a.run_id FROM {ops}.runs a
-              WHERE a.gate IS NOT NULL AND a.attention_at <= v_now ORDER BY a.attention_at LIMIT 4 * p_limit)
+              WHERE a.gate = 'open' AND a.attention_at <= v_now ORDER BY a.attention_at LIMIT 4 * p_limit)
+            UNION ALL
+            (SELECT a.run_id FROM {ops}.runs a
+              WHERE a.gate = 'time' AND a.attention_at <= v_now ORDER BY a.attention_at LIMIT 4 * p_limit)
+            UNION ALL
+            (SELECT a.run_id FROM {ops}.runs a
+              WHERE a.gate = 'key' AND a.attention_at <= v_now ORDER BY a.attention_at LIMIT 4 * p_limit)
             UNION ALL
             -- All held runs. An index by time would cost every claim and every finish an entry.
             (SELECT a.run_id FROM {ops}.runs a
