@@ -3,6 +3,7 @@
 mod administration;
 mod audit;
 mod connections;
+mod queue_many;
 mod readme;
 mod run_lifecycle;
 mod schedules;

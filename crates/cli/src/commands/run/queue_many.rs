@@ -1,7 +1,7 @@
 //! `tidemill run queue --from FILE`: queues one run for each line of JSON, in batches.
 //!
 //! Each batch is one transaction. If a line is refused, its whole batch is; the batches before it stay queued.
-//! A repeated command queues no run twice if the lines have idempotency keys.
+//! A repeated command queues no run twice if the lines have idempotency keys or run ids.
 
 use crate::failure::Failure;
 use crate::out::Out;
@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, IsTerminal as _};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tidemill_client::{Client, Error};
+use tidemill_core::RunId;
 use tidemill_core::limits::{BATCH_MAX, METADATA_BYTES_MAX};
 use tidemill_engine::Clock;
 use tidemill_wire::runs::{BatchRun, batch_position};
@@ -34,6 +35,8 @@ struct Input {
 struct Batch {
     runs: Vec<BatchRun>,
     lines: Vec<usize>,
+    /// The ids that this command made. A run with such an id is new, whatever the response says.
+    made_ids: Vec<Option<RunId>>,
     bytes: usize,
 }
 
@@ -48,13 +51,12 @@ pub(super) async fn queue_many(client: &Client, from: &str, out: Out) -> Result<
         if batch.runs.is_empty() {
             break;
         }
-        let Batch { runs, lines, .. } = batch;
-        let ids: Vec<_> = runs.iter().map(|run| run.run.run_id.clone()).collect();
+        let Batch { runs, lines, made_ids, .. } = batch;
         let queued = client.queue_runs(runs).await;
         let queued = queued.map_err(|error| progress.with_count(input.name_line(error, &lines)))?;
-        for (mut outcome, id) in queued.into_iter().zip(ids) {
-            // The response to a retry reports "not created", although the first request created the run with our id.
-            outcome.created |= id.is_some_and(|id| id == outcome.run_id);
+        for (mut outcome, made_id) in queued.into_iter().zip(made_ids) {
+            // The response to a retry reports "not created", although the first request created the run.
+            outcome.created |= made_id.is_some_and(|id| id == outcome.run_id);
             progress.created += usize::from(outcome.created);
             progress.answered += 1;
             if out.is_json() {
@@ -132,11 +134,14 @@ impl Input {
         }
         // Ids of our own, so that the call can be retried when the response is lost.
         for (run, id) in batch.runs.iter_mut().zip(Clock::Database.run_ids(batch.lines.len())) {
+            let mut made_id = None;
             if is_project_token {
                 run.idempotency_key.get_or_insert_with(|| format!("cli-{id}"));
-            } else {
-                run.run.run_id.get_or_insert(id);
+            } else if run.run.run_id.is_none() {
+                made_id = Some(id.clone());
+                run.run.run_id = Some(id);
             }
+            batch.made_ids.push(made_id);
         }
         Ok(batch)
     }
