@@ -140,6 +140,11 @@ impl Cost {
 }
 
 impl Line {
+    /// Compares the median rate of Tidemill with an absolute target instead of the floor.
+    pub(crate) fn with_min_rate(self, pairs: &Pairs, rate: f64) -> Self {
+        Self { target: format!("≥ {rate:.0}/s"), met: Some(median(&pairs.ours) >= rate), ..self }
+    }
+
     fn row(&self) -> String {
         let display = |text: &str| if text.is_empty() { "–".to_owned() } else { text.to_owned() };
         let met = match self.met {
@@ -182,4 +187,21 @@ fn peak_memory() -> String {
 /// Prints a line of progress.
 pub(crate) fn log(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pairs;
+
+    #[test]
+    fn absolute_target_is_compared_with_the_median_rate() {
+        let mut pairs = Pairs::default();
+        for ours in [39_000.0, 41_000.0, 60_000.0] {
+            pairs.add(100_000.0, ours);
+        }
+        let line = |rate| pairs.line("queue", None, None).with_min_rate(&pairs, rate);
+        assert_eq!((line(40_000.0).target.as_str(), line(40_000.0).met), ("≥ 40000/s", Some(true)));
+        assert_eq!(line(42_000.0).met, Some(false));
+        assert_eq!(line(40_000.0).figure, "41 % (39–60)");
+    }
 }
