@@ -164,6 +164,7 @@ pub(crate) fn refuse_server(arguments: &Arguments) -> Result<(), Failure> {
         | Command::Doctor
         | Command::Console(_)
         | Command::Health(_)
+        | Command::Supplier(_)
         | Command::Completions(_)
         | Command::Man(_) => return Ok(()),
         Command::Worker(args) if args.command.is_some() => return Ok(()),
@@ -176,7 +177,6 @@ pub(crate) fn refuse_server(arguments: &Arguments) -> Result<(), Failure> {
         Command::Consolidator(_) => "consolidator",
         Command::Server(_) => "server",
         Command::Up(_) => "up",
-        Command::Supplier(_) => "supplier",
         Command::Sweep(_) => "sweep",
         Command::Backup(_) => "backup",
         Command::Config { .. } => "config",

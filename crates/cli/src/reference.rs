@@ -3,6 +3,7 @@
 //! `cargo xtask generate` runs the tests with [`WRITE`] set. Then they write the pages instead of comparing them.
 
 use crate::args::Arguments;
+use crate::config::alerts::TargetKey;
 use crate::config::{self, Config, Key};
 use clap::CommandFactory as _;
 use std::fmt::Write as _;
@@ -91,10 +92,14 @@ fn configuration_page() -> String {
         let _ = writeln!(page, "- Environment variable: `{variable}`");
     }
     page.push_str(
-        "\n## Sections with names\n\n`[[alerts.targets]]` describes a target of alerts; see [webhooks and \
-         alerts](../webhooks-and-alerts.md). `[reach.project.NAME]` has the keys of `[reach]` for one project; see \
-         [security](../security.md).\n",
+        "\n## Sections with names\n\n`[reach.project.NAME]` has the keys of `[reach]` for one project; see \
+         [security](../security.md). `[[alerts.targets]]` describes a target of alerts; see [webhooks and \
+         alerts](../webhooks-and-alerts.md). It can only be set in the file, and has these keys:\n\n\
+         | key | of targets | default | meaning |\n|---|---|---|---|\n",
     );
+    for TargetKey { name, kinds, default, doc } in config::alerts::KEYS {
+        let _ = writeln!(page, "| `{name}` | {kinds} | {default} | {doc} |");
+    }
     page
 }
 
@@ -142,7 +147,10 @@ fn commands_of(page: &str) -> Vec<String> {
     let mut commands = Vec::new();
     for block in page.split("```console\n").skip(1).filter_map(|rest| rest.split("\n```").next()) {
         let block = block.replace("\\\n", " ");
-        for line in block.lines().filter_map(|line| line.strip_prefix("$ ")) {
+        // `#` is the prompt of root.
+        let prompted = |line| str::strip_prefix(line, "$ ").or_else(|| str::strip_prefix(line, "# "));
+        for line in block.lines().filter_map(prompted) {
+            let line = line.strip_prefix("runuser -u tidemill -- ").unwrap_or(line);
             // The name can also be an argument, as of `install`.
             let Some(at) = line.find("tidemill ").filter(|at| is_command_position(&line[..*at])) else {
                 continue;
@@ -160,7 +168,7 @@ fn commands_of(page: &str) -> Vec<String> {
 
 /// Whether a command follows this beginning of a shell line.
 fn is_command_position(before: &str) -> bool {
-    before.is_empty() || ["$(", "&& ", "; ", "| ", "{ "].iter().any(|end| before.ends_with(end))
+    before.is_empty() || ["$(", "&& ", "; ", "| ", "{ ", "until "].iter().any(|end| before.ends_with(end))
 }
 
 /// The part of a shell line before a comment, a pipe or another operator outside of quotes.

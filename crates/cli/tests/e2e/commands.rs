@@ -4,6 +4,7 @@ mod administration;
 mod audit;
 mod connections;
 mod queue_many;
+mod install;
 mod readme;
 mod run_lifecycle;
 mod schedules;

@@ -11,7 +11,7 @@ use std::fs;
 use std::net::SocketAddr;
 
 use crate::commands::text;
-use crate::feed::stop;
+use crate::feed::{stop, supplier};
 use crate::fixture::{Fixture, Kind};
 use crate::graph::doc_commands;
 use crate::process::{Output, Process, run};
@@ -165,23 +165,31 @@ fn page() -> String {
 fn page_commands_print_what_the_page_shows() {
     // The page shows the statements of PostgreSQL.
     let fixture = Fixture::new(Kind::Postgres);
-    let address = start_api().to_string();
-    run_commands(&fixture, "## From a URL to rows\n", 3, &address);
+    let mut commands = doc_commands::commands(&page(), "## From a URL to rows\n");
+    let (source, _) = commands.remove(0);
+    assert_eq!(source, format!("tidemill supplier --listen {SOURCE} --stones 320 &"));
+    let (mut source, endpoint) = supplier(&fixture, &["--stones", "320"]);
+    let address = endpoint.split('/').nth(2).unwrap().to_owned();
+    run_commands(&fixture, commands, 3, &address);
     let mut up = Process::start(&fixture, "up", &mut fixture.command(&["up"]));
-    run_commands(&fixture, "## From rows to a table\n", 3, &address);
+    let commands = doc_commands::commands(&page(), "## From rows to a table\n");
+    run_commands(&fixture, commands, 3, &address);
     stop(&mut up);
+    stop(&mut source);
 }
 
-/// Runs the commands of a section of the page, and compares what they print.
-fn run_commands(fixture: &Fixture, heading: &str, count: usize, address: &str) {
-    let commands = doc_commands::commands(&page(), heading);
+/// Address of the source on the page.
+const SOURCE: &str = "127.0.0.1:8700";
+
+/// Runs commands of the page with a source at this address, and compares what they print.
+fn run_commands(fixture: &Fixture, commands: Vec<(String, Vec<String>)>, count: usize, address: &str) {
     assert_eq!(commands.len(), count, "{commands:?}");
     for (command, shown) in commands {
-        let command = command.replace("127.0.0.1:8099", address);
+        let command = command.replace(SOURCE, address);
         let args: Vec<&str> = command.split_whitespace().skip(1).collect();
         let printed = tidemill(fixture, &args).ok();
         for line in shown.iter().filter(|line| *line != "…") {
-            let line = line.replace("127.0.0.1:8099", address);
+            let line = line.replace(SOURCE, address);
             assert!(printed.contains(&line), "`{command}` does not print `{line}`: {printed}");
         }
     }

@@ -15,11 +15,19 @@ use crate::process::run_within;
 
 const START: &str = "docs/getting-started.md";
 
+const README_SECTIONS: [&str; 3] =
+    ["## Run work\n", "## Sync a feed into a table\n", "## Run a graph of jobs\n"];
+
 /// Text of a page for a command that is refused.
 const REFUSES: &str = "exits with 3";
 
 /// Runs the commands of some sections of a page in one shell, with replacements, and stops its background processes.
 fn paste(fixture: &Fixture, page: &str, headings: &[&str], replacements: &[(&str, &str)]) {
+    run_script(fixture, &script(page, headings, replacements), "127.0.0.1:0");
+}
+
+/// Returns the commands of some sections of a page as a script, with replacements.
+pub(super) fn script(page: &str, headings: &[&str], replacements: &[(&str, &str)]) -> String {
     let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
     let page = std::fs::read_to_string(page).expect("the page exists");
     let commands: Vec<_> = headings.iter().flat_map(|heading| commands(&page, heading)).collect();
@@ -35,14 +43,25 @@ fn paste(fixture: &Fixture, page: &str, headings: &[&str], replacements: &[(&str
             let _ = writeln!(script, "{command}");
         }
     }
-    script.push_str("for left in $(jobs -p); do kill $left; done\nwait\n");
+    script
+}
+
+/// Runs a script, which must succeed, with a server at this address, and stops its background processes.
+pub(super) fn run_script(fixture: &Fixture, script: &str, listen: &str) {
+    let script = format!("{script}for left in $(jobs -p); do kill $left; done\nwait\n");
     let mut bash = Command::new("bash");
     fixture.prepare(&mut bash);
     let binaries = PathBuf::from(TIDEMILL).parent().expect("the binary is in a directory").to_owned();
     let path = format!("{}:{}", binaries.display(), std::env::var("PATH").unwrap_or_default());
-    bash.args(["-c", &script]).env("PATH", path).env("TIDEMILL_SERVER_LISTEN", "127.0.0.1:0");
+    bash.args(["-c", &script]).env("PATH", path).env("TIDEMILL_SERVER_LISTEN", listen);
     let ran = run_within(&mut bash, Duration::from_mins(3));
     assert_eq!(ran.code, Some(0), "{script}\n{ran:?}");
+}
+
+/// Returns an address on this machine that nothing listens on.
+pub(super) fn free_address() -> String {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    free.local_addr().expect("it has an address").to_string()
 }
 
 #[test]
@@ -54,6 +73,17 @@ fn getting_started_on_sqlite_works_when_pasted() {
     assert_eq!(states[..2], [RunState::Success, RunState::Cancelled]);
     assert_eq!(runs[2].retry_of.as_ref(), Some(&runs[1].run_id), "the retry is a run of its own");
     assert_eq!(runs[1].end_cause, Some(EndCause::Cancelled));
+}
+
+#[test]
+fn getting_started_with_a_graph_and_a_feed_works_when_pasted() {
+    let fixture = Fixture::bare(Kind::Sqlite);
+    let address = free_address();
+    let headings = ["## On SQLite\n", "## A graph and a feed\n"];
+    paste(&fixture, START, &headings, &[("127.0.0.1:8700", &address)]);
+    assert_eq!(fixture.sql("SELECT CAST(count(*) AS TEXT) FROM items").expect("the table exists"), ["320"]);
+    let ended = fixture.runs().iter().filter(|run| run.status == RunState::Success).count();
+    assert_eq!(ended, 3, "one run, the graph and the sync succeeded");
 }
 
 #[test]
@@ -70,26 +100,34 @@ fn getting_started_on_postgresql_works_when_pasted() {
     assert_eq!(states, [RunState::Success, RunState::Claimed], "the second one is claimed in SQL");
 }
 
+/// The sections follow each other in one empty folder, as a reader pastes them.
 #[test]
-fn readme_feed_section_works_when_pasted() {
-    let fixture = Fixture::new(Kind::Sqlite);
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let address = free.local_addr().expect("it has an address").to_string();
-    drop(free);
+fn readme_works_when_pasted_from_top_to_bottom() {
+    let fixture = Fixture::bare(Kind::Sqlite);
+    let address = free_address();
     // Fewer stones than in the README, because the test binary is not optimised.
     let replacements = [("127.0.0.1:8700", address.as_str()), ("--stones 20000", "--stones 2000")];
-    paste(&fixture, "README.md", &["## Sync a feed into a table\n"], &replacements);
+    paste(&fixture, "README.md", &README_SECTIONS, &replacements);
     for table in ["diamonds", "items"] {
         let text = format!("SELECT CAST(count(*) AS TEXT) FROM {table}");
         assert_eq!(fixture.sql(&text).expect("the table exists"), ["2000"], "{table}");
     }
+    let states: Vec<RunState> = fixture.runs().iter().map(|run| run.status).collect();
+    assert_eq!(states, [RunState::Success; 4], "one run, two syncs and one graph");
 }
 
+/// The list of pasted sections has the order of the README, and names each section with commands but the installation.
 #[test]
-fn readme_run_section_works_when_pasted() {
-    let fixture = Fixture::bare(Kind::Sqlite);
-    paste(&fixture, "README.md", &["## Run work\n"], &[]);
-    assert_eq!(fixture.runs()[0].status, RunState::Success);
+fn readme_sections_are_all_pasted_in_their_order() {
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let page = std::fs::read_to_string(page).expect("the README exists");
+    let with_commands = page.split("\n## ").skip(1).filter(|section| section.contains("```console\n"));
+    let headings: Vec<String> = with_commands
+        .filter_map(|section| section.lines().next())
+        .filter(|heading| *heading != "Install")
+        .map(|heading| format!("## {heading}\n"))
+        .collect();
+    assert_eq!(headings, README_SECTIONS);
 }
 
 #[test]

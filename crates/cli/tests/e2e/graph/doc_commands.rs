@@ -1,4 +1,4 @@
-//! Tests that the commands of `docs/graphs.md` and of the README about graphs work when pasted.
+//! Tests that the commands of `docs/graphs.md` work when pasted.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -22,7 +22,9 @@ pub(crate) fn commands(page: &str, heading: &str) -> Vec<(String, Vec<String>)> 
         if !inside {
             continue;
         }
-        match (line.strip_prefix("$ "), commands.last_mut()) {
+        // `#` is the prompt of root.
+        let command = line.strip_prefix("$ ").or_else(|| line.strip_prefix("# "));
+        match (command, commands.last_mut()) {
             (Some(command), _) if !is_heredoc => commands.push((command.to_owned(), Vec::new())),
             (_, Some((command, _))) if is_continued || is_heredoc => {
                 let _ = write!(command, "\n{line}");
@@ -66,9 +68,4 @@ fn paste(page: &str, heading: &str) {
 #[test]
 fn page_commands_work_when_pasted() {
     paste("docs/graphs.md", "# Graphs\n");
-}
-
-#[test]
-fn readme_graph_works_when_pasted() {
-    paste("README.md", "## Run a graph of jobs\n");
 }
