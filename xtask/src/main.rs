@@ -30,7 +30,7 @@ Usage: cargo xtask <command>
   dist [--out <folder>] [--target <triple>] [--binary <file>] [--twice] [--fast]
              build the static binary, and write tarball, Debian package and contents of the images to
              dist/ in the target directory; --binary packages that binary, --twice compares two builds,
-             --fast compresses less
+             --fast compresses less and accepts any binary, for a test
   generate   write the generated files
   docs       check the links of the documentation and build the book in target/book
   bench <name> [<options>]

@@ -190,7 +190,7 @@ const KEYS: &[Key] = &[
     },
     Key {
         path: "worker.beat",
-        doc: "Interval of worker heartbeats, which also deliver cancels. Keep it below a quarter of dead-after.",
+        doc: "Interval of worker heartbeats, which also deliver cancels. It is at most a third of dead-after.",
         show: |config| quote(&times::format_exact(config.beat)),
         set: |config, text| parse_span(text, "100ms", "10s").map(|value| config.beat = value),
     },

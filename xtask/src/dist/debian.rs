@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use super::{Compression, Release, copy, run, set_mode, units_of};
+use super::{Compression, DOCUMENTS, Release, copy, run, set_mode, units_of};
 use crate::workspace;
 
 /// Administrator's files, which an upgrade does not overwrite.
@@ -64,6 +64,12 @@ fn fill(release: &Release, tree: &Path, root: &Path) -> Result<()> {
     }
     for name in ["README.md", "sbom.cdx.json", "THIRD-PARTY-LICENSES.txt"] {
         place(&tree.join(name), &format!("usr/share/doc/tidemill/{name}"), 0o644)?;
+    }
+    for file in
+        DOCUMENTS.iter().map(|name| workspace::files(&tree.join(name))).collect::<Result<Vec<_>>>()?.concat()
+    {
+        let name = file.strip_prefix(tree)?.display();
+        place(&file, &format!("usr/share/doc/tidemill/{name}"), 0o644)?;
     }
     place(&release.root.join("deploy/debian/copyright"), "usr/share/doc/tidemill/copyright", 0o644)?;
     place(&tree.join("CHANGELOG.md"), "usr/share/doc/tidemill/changelog", 0o644)?;

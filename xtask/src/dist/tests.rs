@@ -76,6 +76,9 @@ fn check_tarball(tarball: &Path, folder: &Path) {
     assert!(licences.contains("Permission is hereby granted") && licences.contains("Apache License"));
     assert!(!licences.contains("proptest "), "tests are not in the binary");
     run(Command::new(tree.join("tidemill")).args(["config", "check"]).current_dir(&tree)).unwrap();
+    let example = "examples/feeds/cursor.yaml";
+    run(Command::new(tree.join("tidemill")).args(["feed", "check", example]).current_dir(&tree)).unwrap();
+    assert!(read("docs/install.md").contains("The first five minutes"));
 }
 
 fn check_package(deb: &Path) {
@@ -89,6 +92,8 @@ fn check_package(deb: &Path) {
         ("-rw-r--r-- root/root", " ./usr/lib/systemd/system/tidemill-agent.service"),
         ("-rw-r--r-- root/root", " ./usr/share/man/man1/tidemill-run-queue.1.gz"),
         ("drwxr-xr-x root/root", " ./usr/share/doc/tidemill/"),
+        ("-rw-r--r-- root/root", " ./usr/share/doc/tidemill/docs/install.md"),
+        ("-rw-r--r-- root/root", " ./usr/share/doc/tidemill/examples/feeds/cursor.yaml"),
     ] {
         assert!(
             contents.lines().any(|line| line.starts_with(mode) && line.ends_with(path)),
@@ -119,6 +124,24 @@ fn check_bill(bill: &Value) {
     for component in third_party {
         assert!(component["licenses"][0]["expression"].is_string(), "{component}");
     }
+}
+
+/// The binary of the test build is neither static nor stripped, so it can be packaged for a test only.
+#[test]
+fn binary_that_is_no_release_is_refused() {
+    let mut release = Release {
+        root: workspace::root(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        target: packages::host_target().unwrap(),
+        binary: workspace::target().unwrap().join("tidemill"),
+        packages: Vec::new(),
+        epoch: 0,
+        compression: Compression::Best,
+    };
+    let refusal = release.check_binary().unwrap_err().to_string();
+    assert!(refusal.contains("is not a release binary (static: false, stripped: false)"), "{refusal}");
+    release.compression = Compression::Fast;
+    release.check_binary().unwrap();
 }
 
 #[test]

@@ -39,6 +39,52 @@ struct TargetConfig {
     secret_env: Option<String>,
 }
 
+/// A key of a target, for the reference page.
+#[cfg(test)]
+pub(crate) struct TargetKey {
+    pub(crate) name: &'static str,
+    /// The kinds of targets that have the key.
+    pub(crate) kinds: &'static str,
+    pub(crate) default: &'static str,
+    pub(crate) doc: &'static str,
+}
+
+#[cfg(test)]
+const fn key(name: &'static str, kinds: &'static str, default: &'static str, doc: &'static str) -> TargetKey {
+    TargetKey { name, kinds, default, doc }
+}
+
+/// All keys, in the order of [`TargetConfig`].
+#[cfg(test)]
+pub(crate) const KEYS: [TargetKey; 16] = [
+    key("name", "both", "required", "Unique name: lower-case letters, digits and hyphens."),
+    key("kind", "both", "required", "`mail` or `webhook`."),
+    key("kinds", "both", "all", "List of the kinds of alerts that this target gets."),
+    key("interval", "both", "`10m`", "Shortest time between two messages about one subject, at most 7d."),
+    key("ca-file", "both", "none", "PEM file with additional certificate authorities for this target."),
+    key("host", "mail", "required", "Name of the mail server."),
+    key(
+        "port",
+        "mail",
+        "`587`, `465` or `25`",
+        "Port of the mail server; the default depends on `security`.",
+    ),
+    key("security", "mail", "`starttls`", "`starttls`, `tls`, or `none` for a mail server on this machine."),
+    key("username", "mail", "none", "Login of the mail server; it needs `password-env`."),
+    key("password-env", "mail", "none", "Environment variable with the password of the login."),
+    key("from", "mail", "required", "Address of the sender."),
+    key("to", "mail", "required", "List of 1 to 50 addresses of recipients."),
+    key("url", "webhook", "`url` or `url-env`", "Address of the webhook: `https://`, or this machine."),
+    key(
+        "url-env",
+        "webhook",
+        "`url` or `url-env`",
+        "Environment variable with the address, if it contains a token.",
+    ),
+    key("shape", "webhook", "`generic`", "Body of the request: `generic` or `slack`."),
+    key("secret-env", "webhook", "none", "Environment variable with the secret that signs the body."),
+];
+
 /// Reads the list of targets, and collects all errors.
 pub(crate) fn read(value: &toml::Value, targets: &mut Vec<Target>, errors: &mut Vec<String>) {
     let Some(list) = value.as_array().filter(|list| list.len() <= TARGETS_MAX) else {
@@ -160,6 +206,36 @@ fn is_plain_loopback(url: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The parser lists its keys when it refuses an unknown one.
+    #[test]
+    fn documented_keys_are_those_of_the_parser() {
+        let (_, errors) = parse_targets("[[alerts.targets]]\nunknown = 1\n");
+        let (_, listed) = errors[0].split_once("expected one of ").unwrap();
+        let listed: Vec<&str> = listed.split(", ").map(|name| name.trim_matches('`')).collect();
+        assert_eq!(KEYS.map(|key| key.name).to_vec(), listed);
+        let (_, errors) = parse_targets("[[alerts.targets]]\nname = 'a'\nkind = 'mail'\n");
+        assert!(errors[0].contains("host is missing"), "{errors:?}");
+    }
+
+    /// The defaults of the page are those of the parser.
+    #[test]
+    fn documented_defaults_are_those_of_the_parser() {
+        let (targets, errors) = parse_targets(
+            "[[alerts.targets]]\nname = 'a'\nkind = 'mail'\nhost = 'h'\nfrom = 'a@b.ch'\nto = ['c@d.ch']\n\
+             [[alerts.targets]]\nname = 'b'\nkind = 'webhook'\nurl-env = 'U'\n",
+        );
+        assert!(errors.is_empty(), "{errors:?}");
+        let default = |name: &str| KEYS.iter().find(|key| key.name == name).unwrap().default;
+        assert_eq!(default("interval"), format!("`{}`", times::format_exact(targets[0].interval)));
+        let Channel::Mail(mail) = &targets[0].channel else { panic!("{targets:?}") };
+        assert!(
+            matches!(mail.security, Security::StartTls) && default("port").starts_with("`587`"),
+            "{mail:?}"
+        );
+        let Channel::Webhook(webhook) = &targets[1].channel else { panic!("{targets:?}") };
+        assert!(matches!(webhook.format, BodyFormat::Generic), "{webhook:?}");
+    }
 
     fn parse_targets(text: &str) -> (Vec<Target>, Vec<String>) {
         let table: toml::Table = text.parse().unwrap();
