@@ -1,6 +1,7 @@
 //! The project's own commands: `cargo xtask test | faults | check | dist | generate | docs | bench | soak | stress`.
 
 mod check;
+mod deploy_files;
 mod dist;
 mod docs;
 mod faults;

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, anyhow};
 use tidemill_testkit::cluster::{Cluster, Options, SERVER_URL_VARIABLE, TEMPLATE_VARIABLE, Template};
 use tidemill_testkit::interface::at;
 
-use crate::{check, faults, fuzz, out, setup, suites, venv, workspace};
+use crate::{check, deploy_files, faults, fuzz, out, setup, suites, venv, workspace};
 
 /// Duration of each long simulation in minutes.
 const SOAK_MINUTES_VARIABLE: &str = "TIDEMILL_SOAK_MINUTES";
@@ -22,6 +22,8 @@ pub(crate) fn test(libtest: &[&str]) -> Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     if libtest.is_empty() {
+        deploy_files::compose()?;
+        deploy_files::terraform()?;
         // The fuzzer always uses its whole time limit and only one core, so the faults are built beside it.
         thread::scope(|scope| {
             let fuzzed = scope.spawn(fuzz::fuzz);

@@ -5,6 +5,8 @@ mod commands;
 mod config;
 #[cfg(test)]
 mod console_tests;
+#[cfg(test)]
+mod deploy_tests;
 mod environment;
 mod failure;
 mod help;

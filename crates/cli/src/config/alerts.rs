@@ -60,7 +60,12 @@ pub(crate) const KEYS: [TargetKey; 16] = [
     key("name", "both", "required", "Unique name: lower-case letters, digits and hyphens."),
     key("kind", "both", "required", "`mail` or `webhook`."),
     key("kinds", "both", "all", "List of the kinds of alerts that this target gets."),
-    key("interval", "both", "`10m`", "Shortest time between two messages about one subject, at most 7d."),
+    key(
+        "interval",
+        "both",
+        "`1h`",
+        "Minimum time between messages of one kind for one feed or project; at most 7d.",
+    ),
     key("ca-file", "both", "none", "PEM file with additional certificate authorities for this target."),
     key("host", "mail", "required", "Name of the mail server."),
     key(

@@ -7,6 +7,7 @@ mod queue_many;
 mod install;
 mod readme;
 mod run_lifecycle;
+mod scaling;
 mod schedules;
 
 use serde_json::Value;
