@@ -13,6 +13,7 @@ mod stress;
 mod suites;
 mod test;
 mod venv;
+mod versions;
 mod workspace;
 
 use std::process::ExitCode;
@@ -39,7 +40,9 @@ Usage: cargo xtask <command>
   screenshots <folder>
              write a picture of every console page to a folder
   soak [--minutes <N>]
-             run the long simulations, by default 10 minutes each
+             run the long simulations, by default 10 minutes each, and then `versions`
+  versions [<major>]...
+             run the conformance suite on PostgreSQL 15 to 18, or on the named versions
   stress [--passes <N>] [--busy <N>] [-- <parts of names of tests>]
              run time-dependent tests, or those that match, by default 20 times beside 2 busy processes
 ";
@@ -72,6 +75,7 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         ["docs"] => docs::build(),
         ["bench", name, options @ ..] => test::bench(name, options),
         ["screenshots", folder] => test::screenshots(folder),
+        ["versions", majors @ ..] => versions::test(majors),
         ["stress", options @ ..] => stress::stress(options),
         [stress::BUSY] => stress::busy(),
         ["soak"] => test::soak(10),

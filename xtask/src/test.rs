@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, anyhow};
 use tidemill_testkit::cluster::{Cluster, Options, SERVER_URL_VARIABLE, TEMPLATE_VARIABLE, Template};
 use tidemill_testkit::interface::at;
 
-use crate::{check, deploy_files, faults, fuzz, out, setup, suites, venv, workspace};
+use crate::{check, deploy_files, faults, fuzz, out, setup, suites, venv, versions, workspace};
 
 /// Duration of each long simulation in minutes.
 const SOAK_MINUTES_VARIABLE: &str = "TIDEMILL_SOAK_MINUTES";
@@ -47,7 +47,7 @@ pub(crate) fn faults(name: Option<&str>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs the long simulations with the release profile.
+/// Runs the long simulations with the release profile, and the conformance suite on each version of PostgreSQL.
 pub(crate) fn soak(minutes: u32) -> Result<ExitCode> {
     setup::ensure_programs()?;
     let server = Server::for_tests()?;
@@ -57,7 +57,10 @@ pub(crate) fn soak(minutes: u32) -> Result<ExitCode> {
         .env(SOAK_MINUTES_VARIABLE, minutes.to_string())
         .status()
         .context("could not run cargo")?;
-    Ok(workspace::exit_code(status))
+    if !status.success() {
+        return Ok(workspace::exit_code(status));
+    }
+    versions::test(&[])
 }
 
 /// Runs the browser tests that write a picture of each console page to a folder.

@@ -69,11 +69,13 @@ pub struct Options {
     pub connections_max: u32,
     /// Additional lines for `postgresql.conf` as name and value. They override all others.
     pub settings: Vec<(String, String)>,
+    /// Programs of the server; without them, those of this machine.
+    pub binaries: Option<ServerBinaries>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { durability: Durability::default(), connections_max: 200, settings: Vec::new() }
+        Self { durability: Durability::default(), connections_max: 200, settings: Vec::new(), binaries: None }
     }
 }
 
@@ -98,7 +100,10 @@ pub struct Cluster {
 impl Cluster {
     /// Creates a cluster and returns when it accepts connections.
     pub fn start(options: &Options) -> Result<Self> {
-        let binaries = ServerBinaries::find()?;
+        let binaries = match &options.binaries {
+            Some(binaries) => binaries.clone(),
+            None => ServerBinaries::find()?,
+        };
         let account = Account::for_server()?;
         let guard = Guard::new(&parent(options.durability), account, Signal::QUIT)?;
         let wrapper = Vec::new();

@@ -45,7 +45,8 @@ impl ServerBinaries {
         }
     }
 
-    fn in_directory(directory: &Path) -> Option<Self> {
+    /// Returns the programs in a directory, if both are there and run.
+    pub fn in_directory(directory: &Path) -> Option<Self> {
         let postgres = executable(&directory.join("postgres"))?;
         // A link on the `PATH` may name only one of the two programs, so the link is resolved.
         let home = fs::canonicalize(&postgres).ok()?.parent()?.to_owned();
