@@ -77,7 +77,7 @@ fn command_lines_of_deploy_files_parse() {
 #[test]
 fn variables_of_deploy_files_exist() {
     let mut known: BTreeSet<String> =
-        config::keys().iter().map(|key| environment::variable_name(key.path)).collect();
+        config::keys().map(|key| environment::variable_name(key.path)).collect();
     let command = Arguments::command();
     known.extend(
         command.get_arguments().filter_map(|argument| Some(argument.get_env()?.to_str()?.to_owned())),

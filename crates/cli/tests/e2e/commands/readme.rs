@@ -48,7 +48,7 @@ pub(super) fn script(page: &str, headings: &[&str], replacements: &[(&str, &str)
 
 /// Runs a script, which must succeed, with a server at this address, and stops its background processes.
 pub(super) fn run_script(fixture: &Fixture, script: &str, listen: &str) {
-    let script = format!("{script}for left in $(jobs -p); do kill $left; done\nwait\n");
+    let script = format!("{script}for left in $(jobs -p); do kill $left || true; done\nwait\n");
     let mut bash = Command::new("bash");
     fixture.prepare(&mut bash);
     let binaries = PathBuf::from(TIDEMILL).parent().expect("the binary is in a directory").to_owned();
