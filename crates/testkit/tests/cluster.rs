@@ -44,6 +44,7 @@ async fn durable_cluster_applies_its_settings() {
         durability: Durability::Full,
         connections_max: 33,
         settings: vec![("shared_buffers".into(), "32MB".into())],
+        ..Options::default()
     };
     let cluster = Cluster::start(&options).unwrap();
     let url = cluster.url("postgres");

@@ -3,8 +3,8 @@
 mod administration;
 mod audit;
 mod connections;
-mod queue_many;
 mod install;
+mod queue_many;
 mod readme;
 mod run_lifecycle;
 mod scaling;
