@@ -116,7 +116,7 @@ mod tests {
     /// A misspelt metric would silently scale nothing.
     #[test]
     fn metrics_in_the_keda_example_are_exposed_gauges() {
-        let text = include_str!("../../../../deploy/keda.yaml");
+        let text = include_str!("../../../../deploy/kustomize/keda/prometheus/scaled-objects.yaml");
         let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
         let named: Vec<&str> = words.filter(|word| word.starts_with("tidemill_")).collect();
         assert!(named.len() >= 2, "{named:?}");
