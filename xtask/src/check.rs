@@ -47,7 +47,7 @@ impl fmt::Display for Finding {
 /// Runs all checks and prints the findings.
 pub(crate) fn check() -> Result<ExitCode> {
     let root = workspace::root();
-    let mut findings = generate::findings(&root);
+    let mut findings = generate::findings(&root)?;
     findings.extend(dependencies::findings(&root)?);
     findings.extend(frozen::findings(&root)?);
     findings.extend(links::findings(&root)?);

@@ -1,5 +1,6 @@
-//! Generated files: documents and schemas that are derived from the code.
+//! Generated files: documents and schemas that are derived from the code, and the Helm chart.
 
+mod chart;
 mod routes;
 
 use std::fs;
@@ -12,7 +13,7 @@ use crate::check::Finding;
 use crate::{out, workspace};
 
 /// Returns every generated file: its path from the root, and its contents.
-fn generated() -> Vec<(&'static str, String)> {
+fn generated(root: &Path) -> Result<Vec<(&'static str, String)>> {
     let mut files = tidemill_core::diagram::generated();
     files.push(("docs/reference/openapi.json", openapi()));
     files.push(("docs/reference/routes.md", routes::page(tidemill_api::document())));
@@ -24,7 +25,8 @@ fn generated() -> Vec<(&'static str, String)> {
         "docs/reference/feed.schema.json",
         format!("{:#}\n", tidemill_core::feed_definition::schema::schema()),
     ));
-    files
+    files.extend(chart::files(root)?);
+    Ok(files)
 }
 
 /// Returns the OpenAPI document, for readers without a server and for reviews of API changes.
@@ -35,7 +37,7 @@ fn openapi() -> String {
 /// Writes the generated files that are not up to date.
 pub(crate) fn generate() -> Result<ExitCode> {
     let root = workspace::root();
-    for (path, contents) in generated() {
+    for (path, contents) in generated(&root)? {
         if !is_up_to_date(&root.join(path), &contents) {
             write(&root.join(path), &contents)?;
             out::line(format!("wrote {path}"));
@@ -57,12 +59,11 @@ fn generate_references() -> Result<ExitCode> {
 }
 
 /// Returns one finding for each generated file that is not up to date.
-pub(crate) fn findings(root: &Path) -> Vec<Finding> {
-    generated()
-        .iter()
-        .filter(|(path, contents)| !is_up_to_date(&root.join(path), contents))
-        .map(|(path, _)| Finding::new(*path, 1, "the file is not up to date; run `cargo xtask generate`"))
-        .collect()
+pub(crate) fn findings(root: &Path) -> Result<Vec<Finding>> {
+    let files = generated(root)?;
+    let stale = files.iter().filter(|(path, contents)| !is_up_to_date(&root.join(path), contents));
+    let finding = |path| Finding::new(path, 1, "the file is not up to date; run `cargo xtask generate`");
+    Ok(stale.map(|(path, _)| finding(*path)).collect())
 }
 
 fn is_up_to_date(path: &Path, contents: &str) -> bool {
