@@ -1,6 +1,8 @@
-//! The project's own commands: `cargo xtask test | faults | check | dist | generate | docs | bench | soak | stress`.
+//! The project's own commands: `cargo xtask test | faults | deploy | check | dist | generate | docs | bench | soak |
+//! stress`.
 
 mod check;
+mod deploy;
 mod deploy_files;
 mod dist;
 mod docs;
@@ -28,6 +30,7 @@ Usage: cargo xtask <command>
   faults [<name>]
              check that the tests catch each fault of faults/*.patch, or the named one
   fuzz       fuzz the API from its OpenAPI document, as `test` does
+  deploy     check the files of deploy/ for Kubernetes and Helm, as `test` does
   check      check generated files, dependencies between crates, SQL files and texts
   dist [--out <folder>] [--target <triple>] [--binary <file>] [--twice] [--fast]
              build the static binary, and write tarball, Debian package and contents of the images to
@@ -69,6 +72,7 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         ["faults"] => test::faults(None),
         ["faults", name] => test::faults(Some(name)),
         ["fuzz"] => fuzz::fuzz().map(|()| ExitCode::SUCCESS),
+        ["deploy"] => test::deploy(),
         ["check"] => check::check(),
         ["dist", options @ ..] => dist::dist(options),
         ["generate"] => generate::generate(),

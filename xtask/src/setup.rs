@@ -24,7 +24,7 @@ struct Need {
     is_installed: fn() -> bool,
 }
 
-const NEEDS: [Need; 12] = [
+const NEEDS: [Need; 13] = [
     Need {
         name: "PostgreSQL's server (15 or newer)",
         package: "postgresql",
@@ -36,6 +36,11 @@ const NEEDS: [Need; 12] = [
     Need { name: "jq", package: "jq", is_installed: || find_on_path("jq").is_some() },
     Need { name: "curl", package: "curl", is_installed: || find_on_path("curl").is_some() },
     Need { name: "openssl", package: "openssl", is_installed: || find_on_path("openssl").is_some() },
+    Need {
+        name: "kubectl",
+        package: "kubernetes-client",
+        is_installed: || find_on_path("kubectl").is_some(),
+    },
     Need { name: "dpkg-deb", package: "dpkg", is_installed: || find_on_path("dpkg-deb").is_some() },
     Need { name: "npm", package: "npm", is_installed: Azurite::can_run },
     Need { name: "chromium", package: "chromium", is_installed: || find_on_path("chromium").is_some() },

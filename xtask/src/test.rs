@@ -7,12 +7,13 @@ use anyhow::{Context as _, Result, anyhow};
 use tidemill_testkit::cluster::{Cluster, Options, SERVER_URL_VARIABLE, TEMPLATE_VARIABLE, Template};
 use tidemill_testkit::interface::at;
 
-use crate::{check, deploy_files, faults, fuzz, out, setup, suites, venv, versions, workspace};
+use crate::{check, deploy, deploy_files, faults, fuzz, out, setup, suites, venv, versions, workspace};
 
 /// Duration of each long simulation in minutes.
 const SOAK_MINUTES_VARIABLE: &str = "TIDEMILL_SOAK_MINUTES";
 
-/// Runs every test of the workspace. Without a filter it also fuzzes the API and injects faults.
+/// Runs every test of the workspace. Without a filter it also checks the files of `deploy/`, fuzzes the API and injects
+/// faults.
 pub(crate) fn test(libtest: &[&str]) -> Result<ExitCode> {
     setup::ensure_programs()?;
     let server = Server::for_tests()?;
@@ -27,13 +28,16 @@ pub(crate) fn test(libtest: &[&str]) -> Result<ExitCode> {
         // The fuzzer always uses its whole time limit and only one core, so the faults are built beside it.
         thread::scope(|scope| {
             let fuzzed = scope.spawn(fuzz::fuzz);
+            let deployed = scope.spawn(deploy::check);
             let caught = faults::check(&server.url, None);
+            deployed.join().map_err(|_| anyhow!("the check of deploy/ panicked"))??;
             fuzzed.join().map_err(|_| anyhow!("the fuzzer panicked"))??;
             caught
         })?;
     } else {
         out::line(
-            "skipped fuzzing and faults because of the filter; run `cargo xtask test` without one to include them",
+            "skipped fuzzing, faults and the files of deploy/ because of the filter; run `cargo xtask test` without \
+             one to include them",
         );
     }
     Ok(ExitCode::SUCCESS)
@@ -44,6 +48,13 @@ pub(crate) fn faults(name: Option<&str>) -> Result<ExitCode> {
     setup::ensure_programs()?;
     let server = Server::for_tests()?;
     faults::check(&server.url, name)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Checks the files of `deploy/` for Kubernetes and Helm.
+pub(crate) fn deploy() -> Result<ExitCode> {
+    setup::ensure_programs()?;
+    deploy::check()?;
     Ok(ExitCode::SUCCESS)
 }
 
