@@ -7,6 +7,8 @@ mod audit;
 mod clock;
 #[path = "sql_access/matrix.rs"]
 mod matrix;
+#[path = "sql_access/scaling.rs"]
+mod scaling;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Connection as _, Row as _};
