@@ -13,6 +13,8 @@ mod help;
 mod in_process;
 mod line;
 mod local_token;
+#[cfg(test)]
+mod manifest_tests;
 mod observe;
 mod out;
 #[cfg(test)]

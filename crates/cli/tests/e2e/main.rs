@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failed expectation must end the test")]
 #![expect(clippy::print_stdout, reason = "seeds and measurements help to analyse a failure")]
 
+mod agent_capabilities;
 mod agent_isolation;
 mod bad_input;
 mod commands;
