@@ -31,10 +31,12 @@ fn main() -> ExitCode {
 
 #[tokio::main]
 async fn agent(dir: &str, server: &str, store: Option<&str>) -> Result<(), Box<dyn Error>> {
-    // Most tests write to files outside of the task, so isolation is off unless a test requires it.
-    let isolation = match std::env::var_os("TEST_ISOLATION") {
-        Some(_) => IsolationMode::Required,
-        None => IsolationMode::Off,
+    // Most tests write to files outside of the task, so isolation is off unless a test names it.
+    let isolation = match std::env::var("TEST_ISOLATION").as_deref() {
+        Ok("required") => IsolationMode::Required,
+        Ok("auto") => IsolationMode::Auto,
+        Ok(_) => return Err("unknown isolation".into()),
+        Err(_) => IsolationMode::Off,
     };
     let path = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let hidden = path("TEST_HIDDEN");

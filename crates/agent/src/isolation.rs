@@ -34,6 +34,9 @@ const TRIAL_TIMEOUT: Duration = Duration::from_secs(30);
 const TRIAL_SCRIPT: &str = "while read -r key value rest; do case $key in Uid:|PPid:) echo \"$key $value\";; esac; \
     done < /proc/self/status; if test -e \"$HIDDEN\"; then echo visible; fi";
 
+/// Reason why tasks of an agent that is not root have no user ids of their own.
+const SAME_USER: &str = "same user as the agent, which is not root";
+
 /// Isolation of the tasks of an agent.
 #[derive(Debug)]
 pub(crate) struct TaskIsolation {
@@ -54,6 +57,7 @@ pub(crate) struct TaskIsolation {
 #[derive(Debug, Clone, Copy)]
 enum Users {
     Own(UserRange),
+    /// The user of the agent, in a user namespace.
     Same,
 }
 
@@ -121,11 +125,12 @@ impl TaskIsolation {
         if tried.is_err() {
             self.users = None;
         }
-        for boundary in
-            [&mut self.report.user_ids, &mut self.report.pid_namespace, &mut self.report.mount_namespace]
-        {
-            *boundary = mechanism(&tried);
-        }
+        self.report.pid_namespace = mechanism(&tried);
+        self.report.mount_namespace = mechanism(&tried);
+        self.report.user_ids = match users {
+            Users::Own(_) => mechanism(&tried),
+            Users::Same => Mechanism::missing(SAME_USER),
+        };
         let limit = |name: &str| limits.get(name).cloned().map_or(Ok(()), Err);
         self.report.memory = mechanism(
             &limit("memory")

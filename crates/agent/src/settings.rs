@@ -42,7 +42,7 @@ pub struct Settings {
 pub enum IsolationMode {
     /// Uses the mechanisms that this machine allows.
     Auto,
-    /// The agent does not start if user ids, PID namespaces or hidden files are not available.
+    /// The agent does not start unless each task has a user id, a PID namespace and a mount namespace of its own.
     Required,
     /// Commands have the rights of the agent.
     Off,

@@ -80,7 +80,7 @@ impl schemars::JsonSchema for Mechanism {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct IsolationReport {
-    /// Each task has a user id of its own, or a user namespace if the agent is not root.
+    /// Each task has a user id of its own, which the agent and other tasks do not have.
     pub user_ids: Mechanism,
     /// A task sees and signals its own processes only, and none of them outlives it.
     pub pid_namespace: Mechanism,

@@ -20,6 +20,9 @@ use tokio::sync::watch;
 
 /// The running binary, even if its file was replaced since the start.
 const OWN_BINARY: &str = "/proc/self/exe";
+/// Hint of `tidemill up` if it runs no agent.
+const SEPARATE_AGENT: &str =
+    "run one as root or as another user: tidemill agent run --server URL --token @FILE --dir DIR";
 
 pub(super) async fn command(api: Api<'_>, command: AgentCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
@@ -36,11 +39,17 @@ pub(super) async fn command(api: Api<'_>, command: AgentCommand, out: Out) -> Re
 
 /// Settings of the agent of `tidemill up`.
 ///
-/// Returns `None` if the server listens on an address that is not loopback, because jobs of remote users would run as
-/// the user of the server.
+/// Returns `None` if jobs of other people would run as the user of the server, which can reach the database. That is so
+/// if the server listens on an address that is not loopback, or if it has tokens and is not root.
 pub(super) fn local_settings(config: &Config, up: &UpArgs, out: Out) -> Option<Settings> {
     let listen = up.server.listen.unwrap_or(config.server.listen);
     if up.no_agent || (!up.no_server && !listen.ip().to_canonical().is_loopback()) {
+        return None;
+    }
+    if up.server.auth && !rustix::process::geteuid().is_root() {
+        let reason =
+            "jobs would run as the user of the server, because only root can give them users of their own";
+        out.inform(format!("warning: no agent runs here: {reason}; {SEPARATE_AGENT}"));
         return None;
     }
     let database = super::options(config);
@@ -51,9 +60,6 @@ pub(super) fn local_settings(config: &Config, up: &UpArgs, out: Out) -> Option<S
     let dir = up.agent_dir.clone().unwrap_or(default_dir);
     // With tokens, other people than the one who started the server submit jobs.
     let isolation = if up.server.auth { IsolationMode::Required } else { up.agent_isolation.into() };
-    // Without root, a task has the user of the server. It must not outlive the server, which hides its database only at
-    // the start of a task.
-    let is_same_user = up.server.auth && !rustix::process::geteuid().is_root();
     out.inform(format!("an agent executes jobs in {}", dir.display()));
     Some(Settings {
         dir,
@@ -66,7 +72,7 @@ pub(super) fn local_settings(config: &Config, up: &UpArgs, out: Out) -> Option<S
         retention: RetentionPolicy::default(),
         probe: None,
         exit_policy: ExitPolicy::Never,
-        commands_on_exit: if is_same_user { CommandsOnExit::Stop } else { CommandsOnExit::Continue },
+        commands_on_exit: CommandsOnExit::Continue,
         grace: config.grace,
         isolation,
         task_users: UserRange::default(),
@@ -96,9 +102,8 @@ pub(super) async fn run_locally(settings: Settings, client: Client, stop: watch:
     match tidemill_agent::run(settings, client, stop).await {
         Ok(_) => {}
         Err(Error::Isolation(missing)) => {
-            let hint = "jobs need a separate agent: tidemill agent run --server URL --token @FILE";
             out.inform(format!(
-                "warning: no agent runs here, because its tasks cannot be isolated: {missing}; {hint}"
+                "warning: no agent runs here, because its tasks cannot be isolated: {missing}; {SEPARATE_AGENT}"
             ));
         }
         Err(error) => {

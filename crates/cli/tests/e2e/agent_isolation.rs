@@ -1,6 +1,6 @@
-//! Agents on machines that cannot isolate tasks, and the credentials of an agent that can.
+//! Agents that cannot isolate tasks fully, and the credentials of an agent that can.
 //!
-//! A user namespace with one user id is such a machine: its root can give a task no other id.
+//! In a user namespace with one user id, root can give a task no other id, and another user is not root.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,9 +16,12 @@ use crate::graph::fixture::controller;
 use crate::process::{Process, not_tested, run};
 use crate::server::server;
 
+/// A user namespace in which a command is root, and one in which it is another user.
+const AS_ROOT: &[&str] = &["--user", "--map-root-user"];
+const AS_USER: &[&str] = &["--user", "--map-user=1000", "--map-group=1000"];
+
 /// Runs a command in a user namespace with one user id. Returns `None` if this machine forbids user namespaces.
-fn in_user_namespace(fixture: &Fixture, command: &Command) -> Option<Command> {
-    let flags = ["--user", "--map-root-user"];
+fn in_user_namespace(fixture: &Fixture, flags: &[&str], command: &Command) -> Option<Command> {
     let tried = Command::new("unshare").args(flags).arg("true").output().expect("unshare is installed");
     if !tried.status.success() {
         let missing = "this machine allows no user namespaces, so isolation cannot be made to fail";
@@ -52,43 +55,53 @@ fn required_isolation_refuses_to_start() {
     let fixture = Fixture::new(Kind::Sqlite);
     let (server, address) = server(&fixture, &["server"], &[]);
     let url = format!("http://{address}");
-    let words = ["--server", url.as_str(), "agent", "run", "--name", "ann", "--dir", "agent"];
-    let agent = |mode| fixture.command(&[&words[..], &["--isolation", mode]].concat());
-    let Some(mut required) = in_user_namespace(&fixture, &agent("required")) else { return };
-    let refused = run(&mut required);
-    assert_eq!(refused.code, Some(3), "{refused:?}");
-    let sentence = "error: isolation of tasks is required, but not available: user ids (";
-    assert!(refused.stderr.contains(sentence), "{refused:?}");
-    assert!(refused.stderr.contains("use --isolation auto"), "{refused:?}");
-    assert_eq!(agents(&fixture), Vec::<Value>::new(), "a refused agent does not register");
+    let same = "same user as the agent, which is not root";
+    for (name, flags, reason) in [("root", AS_ROOT, ""), ("user", AS_USER, same)] {
+        let words = ["--server", url.as_str(), "agent", "run", "--name", name, "--dir", name];
+        let agent = |mode| fixture.command(&[&words[..], &["--isolation", mode]].concat());
+        let Some(mut required) = in_user_namespace(&fixture, flags, &agent("required")) else { return };
+        let refused = run(&mut required);
+        assert_eq!(refused.code, Some(3), "{refused:?}");
+        let sentence = "error: isolation of tasks is required, but not available: user ids (";
+        assert!(refused.stderr.contains(&format!("{sentence}{reason}")), "{refused:?}");
+        assert!(refused.stderr.contains("use --isolation auto"), "{refused:?}");
+        let named = || agents(&fixture).into_iter().filter(|agent| agent["name"] == name).collect::<Vec<_>>();
+        assert_eq!(named(), Vec::<Value>::new(), "a refused agent does not register");
 
-    // The control: the same agent starts without that requirement, with a warning.
-    let mut auto = in_user_namespace(&fixture, &agent("auto")).expect("it worked before");
-    let auto = Process::start(&fixture, "auto", &mut auto);
-    wait_until("the agent registers", || (agents(&fixture).len() == 1).then_some(()));
-    assert!(auto.stderr().contains("no user ids: "), "{}", auto.stderr());
-    stop(auto);
+        // The control: the same agent starts without that requirement, with a warning.
+        let mut auto = in_user_namespace(&fixture, flags, &agent("auto")).expect("it worked before");
+        let auto = Process::start(&fixture, name, &mut auto);
+        wait_until("the agent registers", || (named().len() == 1).then_some(()));
+        assert!(auto.stderr().contains(&format!("no user ids: {reason}")), "{}", auto.stderr());
+        let isolation = &named()[0]["isolation"];
+        assert_ne!(isolation["user_ids"], "yes", "{isolation}");
+        assert_eq!(isolation["pid_namespace"] == "yes", flags == AS_USER, "{isolation}");
+        stop(auto);
+    }
     stop(server);
 }
 
 #[test]
 fn up_with_tokens_runs_no_agent_without_isolation() {
-    for (words, runs_agent) in [(&["up", "--auth"][..], false), (&["up"], true)] {
+    let no_users = "only root can give them users of their own";
+    let with_tokens = &["up", "--auth"][..];
+    for (flags, words, refusal) in [
+        (AS_ROOT, with_tokens, Some("because its tasks cannot be isolated: user ids (")),
+        (AS_USER, with_tokens, Some(no_users)),
+        (AS_ROOT, &["up"], None),
+        (AS_USER, &["up"], None),
+    ] {
+        let runs_agent = refusal.is_none();
         let fixture = Fixture::new(Kind::Sqlite);
-        let Some(mut up) = in_user_namespace(&fixture, &fixture.command(words)) else { return };
+        let Some(mut up) = in_user_namespace(&fixture, flags, &fixture.command(words)) else { return };
         let mut up = Process::start(&fixture, "up", &mut up);
         up.wait_for_stderr("the server is listening on http://", 1);
-        if runs_agent {
-            wait_until("the agent registers", || (agents(&fixture).len() == 1).then_some(()));
+        if let Some(refusal) = refusal {
+            up.wait_for_stderr(refusal, 1);
+            up.wait_for_stderr("warning: no agent runs here", 1);
+            up.wait_for_stderr("tidemill agent run --server URL --token @FILE --dir DIR", 1);
         } else {
-            up.wait_for_stderr(
-                "warning: no agent runs here, because its tasks cannot be isolated: user ids (",
-                1,
-            );
-            up.wait_for_stderr(
-                "jobs need a separate agent: tidemill agent run --server URL --token @FILE",
-                1,
-            );
+            wait_until("the agent registers", || (agents(&fixture).len() == 1).then_some(()));
         }
         let file = fixture.write("one.graph.yaml", "version: 1\njobs:\n  one: {run: echo ran > %ran}\n");
         let text = fs::read_to_string(&file).expect("the file is read");

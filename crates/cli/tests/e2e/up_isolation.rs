@@ -22,7 +22,7 @@ fn job_of_up_with_tokens_cannot_reach_the_server() {
     {
         let (mut up, _) = server(&fixture, words, &[("SERVER_CREDENTIAL", "hunter2")]);
         if up.stderr().contains("no agent runs here") {
-            let missing = "this machine cannot isolate the tasks of `up --auth`";
+            let missing = "this user cannot isolate the tasks of `up --auth`";
             assert!(std::env::var("CI").as_deref() != Ok("true"), "{missing}");
             return not_tested(missing);
         }

@@ -1,6 +1,8 @@
 //! Jobs that take more than their share: processes, shared memory, temporary files and the disk.
 
-use super::{Mode, agent, fixture, fixture_below, mark, not_tested, processes_of, registered, run};
+use super::{
+    Mode, NAMESPACES, agent, fixture, fixture_below, mark, not_tested, processes_of, registered, run,
+};
 use crate::fixture::{Fixture, cancel, kill, order, success, until};
 use rustix::process::geteuid;
 use serde_json::{Value, json};
@@ -31,7 +33,7 @@ impl Gate {
 
 /// Starts an isolated agent that is not root, and thus uses a user namespace.
 async fn agent_of_another_user(fixture: &Fixture) -> Option<Child> {
-    let child = fixture.process_of_another_user_with(&[("TEST_ISOLATION", "required".to_owned())]);
+    let child = fixture.process_of_another_user_with(&[(NAMESPACES.0, NAMESPACES.1.to_owned())]);
     registered(fixture, child).await.map(|(child, _)| child)
 }
 

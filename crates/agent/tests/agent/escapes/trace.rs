@@ -1,6 +1,6 @@
 //! Jobs that trace other processes: `ptrace` and `process_vm_readv` on the agent, the supervisor and another task.
 
-use super::{Mode, agent, fixture, mark, not_tested, processes_of, registered, run};
+use super::{Mode, NAMESPACES, agent, fixture, mark, not_tested, processes_of, registered, run};
 use crate::fixture::{Fixture, kill, order, until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -96,8 +96,7 @@ async fn task_cannot_trace_the_agent_its_supervisor_or_another_task() {
 #[tokio::test]
 async fn task_in_a_user_namespace_cannot_trace() {
     let fixture = fixture().await;
-    let environment = [("TEST_ISOLATION", "required".to_owned())];
-    let child = fixture.process_of_another_user_with(&environment);
+    let child = fixture.process_of_another_user_with(&[(NAMESPACES.0, NAMESPACES.1.to_owned())]);
     let Some((agent, _)) = registered(&fixture, child).await else { return };
     let output = trace(&fixture, &agent, " init=1").await;
     assert_refused(&output);
