@@ -12,9 +12,9 @@ use crate::run::Error;
 use crate::task_dir::{TaskDir, remove_all};
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Write as _};
-use std::fs::{self, DirBuilder, File, TryLockError};
+use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -81,8 +81,8 @@ impl AgentDir {
         }
         // Task directories need absolute paths, because commands have other working directories.
         let dir = &dir.canonicalize().map_err(failed)?;
-        let lock = File::create(dir.join("lock")).map_err(failed)?;
-        if !try_lock(&lock).map_err(failed)? {
+        let lock = open_lock(dir).map_err(failed)?;
+        if !lock_within(&lock, LOCK_TIMEOUT).map_err(failed)? {
             return Err(Error::Busy { path: dir.clone() });
         }
         let Identity { agent_id, secrets } = identity(&dir.join(IDENTITY)).map_err(failed)?;
@@ -100,8 +100,8 @@ impl AgentDir {
         for part in ["tasks", "workspaces"] {
             make_dir(&self.dir.join(part))?;
         }
-        let lock = File::create(self.dir.join("lock"))?;
-        if try_lock(&lock)? {
+        let lock = open_lock(&self.dir)?;
+        if lock_within(&lock, LOCK_TIMEOUT)? {
             *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = lock;
             self.write_secrets(&self.secrets())?;
         }
@@ -310,14 +310,22 @@ pub(crate) fn escaped(text: &str) -> String {
     name
 }
 
-/// Tries to lock a file, for a short time. A child process that an ended agent has just started holds the lock until
+/// Opens the lock file. Another user who could read it could also lock it, and keep the agent from its start.
+fn open_lock(dir: &Path) -> io::Result<File> {
+    let lock = File::options().create(true).truncate(false).write(true).mode(0o600).open(dir.join("lock"))?;
+    // An earlier version created it with the default mode.
+    lock.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(lock)
+}
+
+/// Tries to lock a file until the timeout. A child process that an ended agent has just started holds the lock until
 /// it executes its program.
-fn try_lock(file: &File) -> io::Result<bool> {
+pub(crate) fn lock_within(file: &File, timeout: Duration) -> io::Result<bool> {
     let started = Instant::now();
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(true),
-            Err(TryLockError::WouldBlock) if started.elapsed() < LOCK_TIMEOUT => {
+            Err(TryLockError::WouldBlock) if started.elapsed() < timeout => {
                 thread::sleep(LOCK_RETRY_INTERVAL);
             }
             Err(TryLockError::WouldBlock) => return Ok(false),
@@ -339,6 +347,8 @@ mod tests {
         assert!(matches!(error, Error::Busy { .. }), "{error}");
         // A child process may hold the lock a little longer than the agent itself.
         drop(agent_dir);
+        // An earlier version let others read it.
+        fs::set_permissions(dir.path().join("lock"), Permissions::from_mode(0o644)).unwrap();
         let child = File::open(dir.path().join("lock")).unwrap();
         child.lock().unwrap();
         let held = thread::spawn(move || {
@@ -348,8 +358,10 @@ mod tests {
         let again = AgentDir::open(dir.path()).unwrap();
         held.join().unwrap();
         assert_eq!(again.agent_id(), id);
-        let mode = fs::metadata(dir.path().join(IDENTITY)).unwrap().mode();
-        assert_eq!(mode & 0o777, 0o600);
+        for file in [IDENTITY, "lock"] {
+            let mode = fs::metadata(dir.path().join(file)).unwrap().mode();
+            assert_eq!(mode & 0o777, 0o600, "{file}");
+        }
     }
 
     #[test]

@@ -144,13 +144,14 @@ impl TaskIsolation {
     /// Runs the trial command in namespaces, and checks its report.
     async fn try_namespaces(&self, settings: &Settings, dir: &AgentDir) -> Result<(), String> {
         let trial = TaskDir::new(dir.tasks_dir(), TRIAL);
-        let prepared = (|| {
+        let prepared = async {
             remove_all(&trial.path())?;
             make_dir(&trial.work())?;
             make_dir(&trial.tmp())?;
-            self.assign(&trial)
-        })();
-        let isolation = prepared.map_err(|error| format!("could not prepare a trial command: {error}"))?;
+            self.assign(&trial).await
+        };
+        let isolation =
+            prepared.await.map_err(|error| format!("could not prepare a trial command: {error}"))?;
         let user = match isolation.namespaces.as_ref().map(|namespaces| namespaces.user) {
             Some(CommandUser::Own(user)) => user,
             Some(CommandUser::SameInNamespace) | None => geteuid().as_raw(),
@@ -191,13 +192,13 @@ impl TaskIsolation {
     /// Prepares the directories of a task for its user; returns the isolation of its command.
     ///
     /// No command may have run in the directories yet.
-    pub(crate) fn assign(&self, task_dir: &TaskDir) -> io::Result<Isolation> {
+    pub(crate) async fn assign(&self, task_dir: &TaskDir) -> io::Result<Isolation> {
         let own = [task_dir.work(), task_dir.tmp()];
         let (user, private_tmp) = match self.users {
             None => (None, None),
             Some(Users::Same) => (Some(CommandUser::SameInNamespace), None),
             Some(Users::Own(range)) => {
-                let user = task_users::claim(range, &task_dir.path())?;
+                let user = task_users::claim(range, &task_dir.path()).await?;
                 self.assigned().insert(task_dir.path(), user);
                 own.iter().try_for_each(|dir| task_users::give(dir, user))?;
                 (Some(CommandUser::Own(user)), Some(task_dir.tmp()))

@@ -285,7 +285,7 @@ impl<E: Executor> Task<'_, E> {
             Err(problem) => return Ok(self.fail(TaskError::local(problem))),
         };
         self.used_secrets.clone_from(&secrets);
-        let isolation = self.agent.isolation.assign(&self.dir)?;
+        let isolation = self.agent.isolation.assign(&self.dir).await?;
         let spec = launch::spec(&self.dir, &self.order.job_id, work, self.agent.settings.grace, isolation);
         self.is_launched = true;
         match self.agent.executor.start(&dir, Launch { spec, secrets, contact }).await {

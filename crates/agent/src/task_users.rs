@@ -6,20 +6,28 @@
 //! <task>/user                        id of the task
 //! ```
 //!
+//! Only root can enter the registry: a task that could open the lock could also hold it, and stop all claims.
+//!
 //! All agents of a machine share the registry, so their ranges may overlap. An id is free again when the directory of
 //! its task is removed and no process has the id. Tasks outlive the agent, and so do their claims. A reboot clears the
 //! registry; no task runs then, and a task that was not started claims its id again.
 
+use crate::agent_dir::lock_within;
 use rustix::process::geteuid;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, lchown};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, lchown,
+};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 use tidemill_supervisor::write_atomic;
 
 const REGISTRY: &str = "/run/tidemill/task-users";
+/// Time limit for the lock of the registry, which an agent holds for milliseconds.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Name of the file in the directory of a task.
 const USER: &str = "user";
 
@@ -67,13 +75,31 @@ impl UserRange {
 }
 
 /// Claims a user id for the task with this directory, which keeps it until the directory is removed.
-pub(crate) fn claim(range: UserRange, task_dir: &Path) -> io::Result<u32> {
-    claim_in(Path::new(REGISTRY), range, task_dir)
+///
+/// Does not block the thread of the caller. The error of a lock that stays held is one that a retry may avoid.
+pub(crate) async fn claim(range: UserRange, task_dir: &Path) -> io::Result<u32> {
+    claim_within(PathBuf::from(REGISTRY), LOCK_TIMEOUT, range, task_dir.to_owned()).await
+}
+
+async fn claim_within(
+    registry: PathBuf,
+    timeout: Duration,
+    range: UserRange,
+    task_dir: PathBuf,
+) -> io::Result<u32> {
+    let claim = tokio::task::spawn_blocking(move || {
+        let _lock = lock(&registry, timeout)?;
+        claim_in(&registry, range, &task_dir)
+    });
+    claim.await.map_err(io::Error::other).flatten()
 }
 
 /// Frees the id of a task whose directory was removed. Otherwise the next claim of the id frees it.
 pub(crate) fn release(user: u32, task_dir: &Path) {
-    let entry = Path::new(REGISTRY).join(user.to_string());
+    let registry = Path::new(REGISTRY);
+    // Without the lock, it could remove the entry of a task that claims the id at the same time.
+    let Ok(_lock) = lock(registry, Duration::ZERO) else { return };
+    let entry = registry.join(user.to_string());
     if !task_dir.exists() && holder(&entry).as_deref() == Some(task_dir) && !has_processes(user) {
         let _ = fs::remove_file(entry);
     }
@@ -84,10 +110,45 @@ pub(crate) fn recorded(task_dir: &Path) -> Option<u32> {
     fs::read_to_string(task_dir.join(USER)).ok()?.parse().ok()
 }
 
+/// Locks the registry; creates it if it does not exist.
+fn lock(registry: &Path, timeout: Duration) -> io::Result<File> {
+    if let Some(parent) = registry.parent() {
+        DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
+    }
+    match DirBuilder::new().mode(0o700).create(registry) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => make_private(registry)?,
+        created => created?,
+    }
+    let path = registry.join("lock");
+    let lock = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path)?;
+    if lock_within(&lock, timeout)? {
+        return Ok(lock);
+    }
+    let shown = path.display();
+    let message = format!(
+        "the lock of the user ids of tasks is held for more than {} s; find the process: fuser -v {shown}",
+        timeout.as_secs()
+    );
+    Err(io::Error::new(io::ErrorKind::TimedOut, message))
+}
+
+/// Closes a registry of an earlier version, which others could read.
+fn make_private(registry: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(registry)?;
+    if !found.is_dir() || found.uid() != geteuid().as_raw() {
+        let message = format!("{} is not a directory of this user; remove it", registry.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+    }
+    if found.mode() & 0o077 != 0 {
+        fs::set_permissions(registry, Permissions::from_mode(0o700))?;
+        for entry in fs::read_dir(registry)? {
+            fs::set_permissions(entry?.path(), Permissions::from_mode(0o600))?;
+        }
+    }
+    Ok(())
+}
+
 fn claim_in(registry: &Path, range: UserRange, task_dir: &Path) -> io::Result<u32> {
-    DirBuilder::new().recursive(true).mode(0o755).create(registry)?;
-    let lock = File::options().create(true).truncate(false).write(true).open(registry.join("lock"))?;
-    lock.lock()?;
     let recorded = recorded(task_dir);
     for user in recorded.into_iter().chain(range.ids()) {
         let entry = registry.join(user.to_string());
@@ -156,6 +217,17 @@ mod tests {
     /// Far from the default range, so that no process has one of them.
     const RANGE: UserRange = UserRange { first: 2_100_000_000, last: 2_100_000_001 };
 
+    const TIMEOUT: Duration = Duration::from_mins(1);
+
+    fn claim_in(registry: &Path, range: UserRange, task_dir: &Path) -> io::Result<u32> {
+        let _lock = lock(registry, TIMEOUT)?;
+        super::claim_in(registry, range, task_dir)
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().mode() & 0o777
+    }
+
     #[test]
     fn live_tasks_have_different_ids_until_their_directories_are_removed() {
         let root = tempfile::tempdir().unwrap();
@@ -174,6 +246,50 @@ mod tests {
         assert!(error.starts_with("all 2 user ids of --task-users 2100000000-2100000001"), "{error}");
         fs::remove_dir_all(&dirs[0]).unwrap();
         assert_eq!(claim_in(&registry, RANGE, &dirs[2]).unwrap(), first);
+        let files = ["lock".to_owned(), first.to_string(), second.to_string()];
+        assert_eq!(mode(&registry), 0o700);
+        assert_eq!(files.map(|file| mode(&registry.join(file))), [0o600; 3]);
+    }
+
+    #[test]
+    fn registry_of_an_earlier_version_becomes_private() {
+        let root = tempfile::tempdir().unwrap();
+        let (registry, dir) = (root.path().join("registry"), root.path().join("task"));
+        fs::create_dir(&dir).unwrap();
+        fs::create_dir(&registry).unwrap();
+        let files = ["lock", "2100000000"].map(|name| registry.join(name));
+        for file in &files {
+            fs::write(file, dir.as_os_str().as_bytes()).unwrap();
+            fs::set_permissions(file, Permissions::from_mode(0o644)).unwrap();
+        }
+        fs::set_permissions(&registry, Permissions::from_mode(0o755)).unwrap();
+        drop(lock(&registry, TIMEOUT).unwrap());
+        assert_eq!((mode(&registry), files.map(|file| mode(&file))), (0o700, [0o600; 2]));
+        let link = root.path().join("link");
+        std::os::unix::fs::symlink(&registry, &link).unwrap();
+        let error = claim_in(&link, RANGE, &dir).unwrap_err().to_string();
+        assert!(error.ends_with("is not a directory of this user; remove it"), "{error}");
+    }
+
+    /// The runtime has one thread: a claim that blocked it would also stop the heartbeats of the agent.
+    #[tokio::test]
+    async fn held_lock_delays_a_claim_and_blocks_no_other_task() {
+        let root = tempfile::tempdir().unwrap();
+        let (registry, dir) = (root.path().join("registry"), root.path().join("task"));
+        fs::create_dir(&dir).unwrap();
+        let held = lock(&registry, TIMEOUT).unwrap();
+        let claim = |timeout| claim_within(registry.clone(), timeout, RANGE, dir.clone());
+        let error = claim(Duration::ZERO).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(error.to_string().contains("fuser -v "), "{error}");
+        let claiming = tokio::spawn(claim(TIMEOUT));
+        // Runs only while the claim does not occupy the thread.
+        tokio::spawn(async move {
+            tokio::task::yield_now().await;
+            drop(held);
+        });
+        let user = claiming.await.unwrap().unwrap();
+        assert_eq!(recorded(&dir), Some(user));
     }
 
     #[test]
@@ -183,7 +299,7 @@ mod tests {
         let (registry, dir) = (root.path().join("registry"), root.path().join("task"));
         fs::create_dir(&dir).unwrap();
         let own = geteuid().as_raw();
-        fs::create_dir(&registry).unwrap();
+        drop(lock(&registry, TIMEOUT).unwrap());
         fs::write(registry.join(own.to_string()), "/removed").unwrap();
         assert!(claim_in(&registry, UserRange { first: own, last: own }, &dir).is_err());
     }

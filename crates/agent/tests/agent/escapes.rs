@@ -4,6 +4,7 @@
 //! a sentence and do nothing; in continuous integration (`CI=true`) that is a failure.
 
 mod resources;
+mod shared_machine;
 mod trace;
 
 use crate::fixture::{Fixture, TIMEOUT, is_alive, kill, order, success, until};
