@@ -19,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::boot_instant::BootInstant;
 use crate::cgroup::CommandGroup;
 use crate::handle::Error;
+use crate::isolation::{CommandUser, Isolation};
 use crate::orphans;
 use crate::process_table::{DIRECTORY_VARIABLE, SupervisorProcess, is_unusable, open_pipe, write_message};
 use crate::protocol::ControlMessage;
@@ -196,11 +197,17 @@ impl DetachedCommand {
     /// Kills the remaining processes of a command whose supervisor has ended; returns how many were found.
     ///
     /// These are the processes of its control group and of its session, and all processes with one of `variables`
-    /// (`NAME=value`) in their environment. Repeat the call until it returns 0, because a killed process needs time to
-    /// end. Then the control group is removed.
+    /// (`NAME=value`) in their environment. If the command has its own user id, the variables of other users do not
+    /// count. Repeat the call until it returns 0, because a killed process needs time to end. Then the control group is
+    /// removed.
     pub fn kill_orphans(&self, variables: &[String]) -> io::Result<usize> {
-        let found = orphans::kill(self.start_record()?.as_ref(), variables)?;
-        let Some(group) = self.group() else { return Ok(found) };
+        let Isolation { namespaces, cgroup } = self.isolation();
+        let user = match namespaces.map(|namespaces| namespaces.user) {
+            Some(CommandUser::Own(user)) => Some(user),
+            Some(CommandUser::SameInNamespace) | None => None,
+        };
+        let found = orphans::kill(self.start_record()?.as_ref(), variables, user)?;
+        let Some(group) = cgroup.map(CommandGroup::new) else { return Ok(found) };
         if group.is_populated()? {
             group.kill()?;
             return Ok(found.max(1));
@@ -211,10 +218,11 @@ impl DetachedCommand {
         Ok(found)
     }
 
-    /// The control group of the command, if its specification can be read and names one.
-    fn group(&self) -> Option<CommandGroup> {
-        let spec: DetachedSpec = serde_json::from_slice(&fs::read(self.dir.join(SPEC)).ok()?).ok()?;
-        spec.isolation.cgroup.map(CommandGroup::new)
+    /// The isolation of the command, or none if its specification cannot be read.
+    fn isolation(&self) -> Isolation {
+        let spec = fs::read(self.dir.join(SPEC)).ok();
+        let spec = spec.and_then(|bytes| serde_json::from_slice::<DetachedSpec>(&bytes).ok());
+        spec.map(|spec| spec.isolation).unwrap_or_default()
     }
 
     /// The start record, from the process table or from its file.

@@ -12,10 +12,18 @@ use std::io;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
 
+use crate::process_table::effective_user;
 use crate::record::{StartRecord, boot_id};
 
 /// Kills the orphaned processes; returns how many were found.
-pub(crate) fn kill(started: Option<&StartRecord>, variables: &[String]) -> io::Result<usize> {
+///
+/// If the command has a user id of its own, only processes of that user are found by their environment. Another task
+/// could otherwise name this one in its environment, and delay its end.
+pub(crate) fn kill(
+    started: Option<&StartRecord>,
+    variables: &[String],
+    user: Option<u32>,
+) -> io::Result<usize> {
     // Process ids are invalid after a reboot. A session whose leader is alive is not ours either: the supervisor
     // is dead, so the id was reused.
     let session = started
@@ -27,8 +35,9 @@ pub(crate) fn kill(started: Option<&StartRecord>, variables: &[String]) -> io::R
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
             continue;
         };
-        if pid != getpid().as_raw_nonzero().get() && belongs(pid, session, variables) {
-            found += usize::from(kill_if(pid, || belongs(pid, session, variables))?);
+        let belongs = || belongs(pid, session, variables, user);
+        if pid != getpid().as_raw_nonzero().get() && belongs() {
+            found += usize::from(kill_if(pid, belongs)?);
         }
     }
     Ok(found)
@@ -62,9 +71,10 @@ fn kill_if(pid: i32, is_same: impl Fn() -> bool) -> io::Result<bool> {
     }
 }
 
-fn belongs(pid: i32, session: Option<i32>, variables: &[String]) -> bool {
+fn belongs(pid: i32, session: Option<i32>, variables: &[String], user: Option<u32>) -> bool {
     let Some((is_alive, own_session)) = stat(pid) else { return false };
-    is_alive && (session == Some(own_session) || has_variable(pid, variables))
+    let has_user = || user.is_none() || effective_user(pid) == user;
+    is_alive && (session == Some(own_session) || (has_user() && has_variable(pid, variables)))
 }
 
 fn has_variable(pid: i32, wanted: &[String]) -> bool {

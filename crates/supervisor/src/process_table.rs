@@ -3,20 +3,23 @@
 //! The environment of a detached supervisor names the directory of its task. The command can remove that directory,
 //! but not the entry in the process table. Each process is referenced by a pidfd, so that a signal never reaches
 //! another process with a reused process id.
+//!
+//! A command can put any text into its own environment. So only processes with the user and the PID namespace of the
+//! caller count: an isolated command differs in at least one of them, and supervisors in neither.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::OFlags;
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
 
 use crate::protocol::ControlMessage;
 use crate::record::CONTROL;
@@ -40,7 +43,7 @@ impl SupervisorProcess {
             let Some(process) = Self::open(dir, pid)? else { continue };
             // The process id may have been reused before the pidfd was opened.
             let is_same = directory_of(pid, DIRECTORY_VARIABLE).as_ref() == Some(&process.dir);
-            if is_same && process.is_alive() {
+            if is_same && is_trusted(pid) && process.is_alive() {
                 found.push(process);
             }
         }
@@ -114,23 +117,29 @@ impl SupervisorProcess {
     /// Opens the named pipe through the descriptor that the supervisor has open.
     fn control(&self) -> Option<io::Result<File>> {
         let descriptors = fs::read_dir(format!("/proc/{}/fd", self.pid)).ok()?;
-        for path in descriptors.flatten().map(|entry| entry.path()) {
-            let Ok(target) = fs::read_link(&path) else { continue };
+        descriptors.flatten().find_map(|entry| {
+            // All checks apply to this descriptor, because the process can replace its own one at any time.
+            let found = openat(CWD, entry.path(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+            let found = File::from(found);
+            let own = format!("/proc/self/fd/{}", found.as_raw_fd());
+            let target = fs::read_link(&own).ok()?;
             let target = target.to_string_lossy();
             let name = target.strip_suffix(" (deleted)").unwrap_or(&target);
-            let is_control = name.rsplit('/').next() == Some(CONTROL);
-            if is_control && fs::metadata(&path).is_ok_and(|found| found.file_type().is_fifo()) {
-                return Some(open_pipe(&path, OFlags::NONBLOCK));
-            }
-        }
-        None
+            let is_control = name.rsplit('/').next() == Some(CONTROL)
+                && found.metadata().is_ok_and(|found| found.file_type().is_fifo());
+            is_control.then(|| open_pipe(Path::new(&own), OFlags::NONBLOCK))
+        })
     }
 }
 
 /// Opens a named pipe for control messages without waiting for a reader.
 pub(crate) fn open_pipe(path: &Path, flags: OFlags) -> io::Result<File> {
     let flags = i32::try_from(flags.bits()).unwrap_or_default();
-    OpenOptions::new().write(true).custom_flags(flags).open(path)
+    let pipe = OpenOptions::new().write(true).custom_flags(flags).open(path)?;
+    if !pipe.metadata()?.file_type().is_fifo() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "it is not a named pipe"));
+    }
+    Ok(pipe)
 }
 
 /// Writes a message into a pipe. Returns false if no process reads it.
@@ -161,11 +170,26 @@ pub fn directories_in_use(variable: &str, parent: &Path) -> io::Result<BTreeSet<
     Ok(processes_with_variable(variable, parent)?.into_iter().map(|(_, dir)| dir).collect())
 }
 
-/// Finds the processes with a variable that names a directory directly below `parent`.
+/// Finds the trusted processes with a variable that names a directory directly below `parent`.
 fn processes_with_variable(variable: &str, parent: &Path) -> io::Result<Vec<(i32, PathBuf)>> {
     let pids = fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let with_dir = pids.filter_map(|pid: i32| Some((pid, directory_of(pid, variable)?)));
+    let trusted = pids.filter(|pid: &i32| is_trusted(*pid));
+    let with_dir = trusted.filter_map(|pid: i32| Some((pid, directory_of(pid, variable)?)));
     Ok(with_dir.filter(|(_, dir)| dir.parent() == Some(parent)).collect())
+}
+
+/// Whether a process has the effective user and the PID namespace of this process.
+fn is_trusted(pid: i32) -> bool {
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/pid")).ok();
+    effective_user(pid) == Some(geteuid().as_raw()) && namespace(&pid.to_string()) == namespace("self")
+}
+
+/// The effective user id of a process.
+pub(crate) fn effective_user(pid: i32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    // The real user id comes first.
+    ids.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 fn directory_of(pid: i32, name: &str) -> Option<PathBuf> {
@@ -189,6 +213,6 @@ fn state_of(pid: i32) -> Option<char> {
     stat_of(pid)?.trim_start().chars().next()
 }
 
-fn parent_of(pid: i32) -> Option<i32> {
+pub(crate) fn parent_of(pid: i32) -> Option<i32> {
     stat_of(pid)?.split_ascii_whitespace().nth(1)?.parse().ok()
 }

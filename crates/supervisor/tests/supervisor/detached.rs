@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tidemill_supervisor::{
-    BootInstant, CommandState, DetachedCommand, DetachedSpec, End, Exit, Isolation, Limits, SupervisorProcess,
+    BootInstant, CommandState, DetachedCommand, DetachedSpec, End, Exit, Isolation, Limits,
+    SupervisorProcess, directories_in_use,
 };
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::fixture::{LONG, TIMEOUT, is_alive, signal, test_program, until, until_dead};
+use crate::fixture::{LONG, TIMEOUT, is_alive, not_tested, signal, test_program, until, until_dead};
+use crate::isolation::processes_of;
 
 pub(crate) fn spec(dir: &Path, script: &str) -> DetachedSpec {
     DetachedSpec {
@@ -221,6 +223,41 @@ async fn command_with_removed_directory_is_found_and_stopped() {
         assert_eq!(SupervisorProcess::find_below(parent.path()).unwrap().len(), 0);
         let environment = fs::read_to_string(pid_file.with_extension("env")).unwrap();
         assert!(!environment.contains("TIDEMILL_SUPERVISED_DIR"), "{environment}");
+    }
+}
+
+/// A command can put any text into its environment. The first process, which differs in nothing, is the control.
+#[tokio::test]
+async fn processes_of_other_users_and_namespaces_are_not_adopted() {
+    const NOBODY: &str = "65534";
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("task");
+    let other_namespace = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"];
+    let other_user = ["setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"];
+    for (number, prefix) in [&[][..], &other_namespace, &other_user].into_iter().enumerate() {
+        if prefix.first() == Some(&"setpriv") && !rustix::process::geteuid().is_root() {
+            return not_tested("only root can start a process of another user");
+        }
+        let mark = format!("4{:06}{number}", std::process::id());
+        let variables = ["TIDEMILL_SUPERVISED_DIR", "MARK"].map(|name| format!("{name}={}", dir.display()));
+        let mut words: Vec<&str> = prefix.to_vec();
+        // The variables are set inside, because a program that starts another one has its caller's namespace.
+        words.extend(["env", &variables[0], &variables[1], "sleep", &mark]);
+        let mut process = Command::new(words[0]).args(&words[1..]).kill_on_drop(true).spawn().unwrap();
+        let named = || {
+            let is_named = |pid: &i32| {
+                let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+                String::from_utf8_lossy(&environment).contains(&variables[0])
+            };
+            processes_of(&mark).into_iter().find(is_named)
+        };
+        until("the process has its environment", || named().is_some()).await;
+        let adopted = usize::from(prefix.is_empty());
+        let found = SupervisorProcess::find_below(parent.path()).unwrap();
+        assert_eq!(found.len(), adopted, "{prefix:?} {found:?}");
+        assert_eq!(directories_in_use("MARK", parent.path()).unwrap().len(), adopted, "{prefix:?}");
+        signal(named().unwrap(), Signal::KILL);
+        process.wait().await.unwrap();
     }
 }
 

@@ -152,7 +152,8 @@ pub(crate) fn signal(pid: i32, signal: Signal) {
         .expect("the process does not exist");
 }
 
-/// Says what a test could not test; in continuous integration that is a failure. Written without the macros, whose output the test runner hides.
+/// Says what a test could not test; in continuous integration that is a failure. Written without the macros, whose
+/// output the test runner hides.
 pub(crate) fn not_tested(what: &str) {
     assert!(std::env::var("CI").as_deref() != Ok("true"), "not tested: {what}");
     let _ = writeln!(io::stderr(), "not tested: {what}");

@@ -78,7 +78,7 @@ async fn run(script: &str) -> (End, String) {
 }
 
 /// Whether a program of this machine, such as `sleep`, is in the PID namespace of the task.
-fn processes_of(mark: &str) -> Vec<i32> {
+pub(crate) fn processes_of(mark: &str) -> Vec<i32> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter(|pid| {
