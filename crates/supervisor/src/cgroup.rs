@@ -23,9 +23,6 @@ const CPU_PERIOD_MICROS: u64 = 100_000;
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Controllers that limit a group.
-const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
-
 /// The control group of one command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandGroup {
@@ -181,31 +178,8 @@ pub(crate) fn mount_points(mountinfo: &str) -> Vec<PathBuf> {
     version_2_mounts(mountinfo).map(|(point, _)| PathBuf::from(unescaped(point))).collect()
 }
 
-/// Enables the controllers for the groups below `parent`; returns the reason for each one that is not available.
-pub fn enable_controllers(parent: &Path) -> Vec<(&'static str, String)> {
-    let available = fs::read_to_string(parent.join("cgroup.controllers")).unwrap_or_default();
-    let control = parent.join("cgroup.subtree_control");
-    let mut missing = Vec::new();
-    for name in CONTROLLERS {
-        if !available.split_ascii_whitespace().any(|found| found == name) {
-            let group = parent.display();
-            missing.push((name, format!("the cgroup v2 controller `{name}` is not available in {group}")));
-            continue;
-        }
-        let is_enabled = fs::read_to_string(&control)
-            .is_ok_and(|enabled| enabled.split_ascii_whitespace().any(|found| found == name));
-        let enabled = if is_enabled { Ok(()) } else { fs::write(&control, format!("+{name}")) };
-        if let Err(error) = enabled {
-            let hint = "run the agent as a systemd service with Delegate=yes and DelegateSubgroup=agent";
-            missing
-                .push((name, format!("could not enable the cgroup controller `{name}` ({error}); {hint}")));
-        }
-    }
-    missing
-}
-
 /// Whether systemd has delegated this group to its service.
-fn is_delegated(dir: &Path) -> bool {
+pub(crate) fn is_delegated(dir: &Path) -> bool {
     ["trusted.delegate", "user.delegate"].iter().any(|name| {
         let mut value = [0; 8];
         matches!(rustix::fs::getxattr(dir, *name, &mut value), Ok(length) if value[..length] == *b"1")

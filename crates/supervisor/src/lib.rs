@@ -12,6 +12,7 @@
 
 mod boot_instant;
 mod cgroup;
+mod controllers;
 mod detached;
 mod handle;
 mod isolation;
@@ -28,7 +29,8 @@ mod supervise;
 mod worker_groups;
 
 pub use boot_instant::BootInstant;
-pub use cgroup::{CommandGroup, enable_controllers, parent_group};
+pub use cgroup::{CommandGroup, parent_group};
+pub use controllers::enable_controllers;
 pub use detached::{CommandState, DetachedCommand};
 pub use handle::{Control, Error, SupervisedCommand};
 pub use isolation::{CommandUser, Isolation, Namespaces};

@@ -127,7 +127,7 @@ fn find_isolation(agent: &Agent) -> Option<Finding> {
     let missing: Vec<String> = missing.map(|(what, reason)| format!("no {what}: {reason}")).collect();
     let ok = report.missing_boundaries().is_empty();
     let advice = if ok {
-        "delegate the cpu, memory and pids controllers to the agent (systemd: Delegate=yes)"
+        "delegate the controllers to the agent (systemd 254: Delegate=yes and DelegateSubgroup=agent)"
     } else {
         "give it only jobs of people who may read its secrets, or mend the causes; see docs/agents.md"
     };
