@@ -36,6 +36,15 @@ const TRIAL_SCRIPT: &str = "while read -r key value rest; do case $key in Uid:|P
 
 /// Reason why tasks of an agent that is not root have no user ids of their own.
 const SAME_USER: &str = "same user as the agent, which is not root";
+/// Environment variables of the agent that name files with credentials of clouds.
+const CREDENTIAL_FILES: [&str; 6] = [
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_CONFIG_FILE",
+    "AZURE_FEDERATED_TOKEN_FILE",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+];
 
 /// Isolation of the tasks of an agent.
 #[derive(Debug)]
@@ -286,6 +295,8 @@ fn hidden(settings: &Settings) -> Vec<PathBuf> {
     let store = settings.store.as_deref().and_then(|url| url.strip_prefix("file://"));
     let store = store.map(|path| PathBuf::from(path.strip_prefix("localhost").unwrap_or(path)));
     let paths = settings.secrets.iter().cloned().chain(store).chain(settings.hidden.iter().cloned());
+    let credentials = CREDENTIAL_FILES.iter().filter_map(std::env::var_os).filter(|path| !path.is_empty());
+    let paths = paths.chain(credentials.map(PathBuf::from));
     // Commands have another working directory.
     paths.map(|path| std::path::absolute(&path).unwrap_or(path)).collect()
 }

@@ -96,7 +96,7 @@ fn shared_memory_options(bytes: Option<u64>) -> String {
     format!("mode=1777{}", size.unwrap_or_default())
 }
 
-/// Hides a file or a directory, if it exists.
+/// Hides a file or a directory, if it exists for this user.
 fn hide(path: &Path) -> Result<(), MountError> {
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => {
@@ -110,8 +110,10 @@ fn hide(path: &Path) -> Result<(), MountError> {
     }
 }
 
+/// Whether a path leads nowhere, or to a place that this user, and thus the command, cannot reach.
 fn is_missing(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+    let kinds = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory, io::ErrorKind::PermissionDenied];
+    kinds.contains(&error.kind())
 }
 
 /// Makes a control group hierarchy read-only: its owner could otherwise move the command out of its group.

@@ -1,9 +1,11 @@
-//! Jobs that attack what the agents of a machine share: the registry of user ids and the process table.
+//! Jobs that attack what the agents of a machine share: the registry of user ids, the process table, and the
+//! credentials of clouds.
 
-use super::{Mode, agent, fixture, mark, not_tested, outputs, processes_of};
-use crate::fixture::{cancel, kill, order, until};
+use super::{Mode, agent, agent_with, fixture, mark, not_tested, outputs, processes_of, run};
+use crate::fixture::{cancel, kill, order, success, until};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use tidemill_core::task::TaskResult;
 
 /// A task that holds the lock would stop the start of all other tasks of the machine.
@@ -63,5 +65,34 @@ async fn task_cannot_pass_for_the_supervisor_of_another_task() {
             let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
         }
         kill(second).await;
+    }
+}
+
+/// The agent uses them for its store. Their files may be readable for all users, as in some containers.
+#[tokio::test]
+async fn task_cannot_read_the_cloud_credentials_of_its_agent() {
+    let variables = [
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+        "AWS_SHARED_CREDENTIALS_FILE",
+        "AWS_CONFIG_FILE",
+        "AZURE_FEDERATED_TOKEN_FILE",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+    ];
+    for mode in [Mode::Isolated, Mode::Off] {
+        let fixture = fixture().await;
+        let environment = variables.map(|name| {
+            let path = fixture.path(name);
+            fs::write(&path, format!("hunter2 of {name}\n")).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+            (name, path.display().to_string())
+        });
+        let Some(agent) = agent_with(&fixture, mode, &environment).await else { return };
+        let script = format!("cd %; cat {}", variables.join(" "));
+        let (result, output) = run(&fixture, order(&fixture, "attack", &script)).await;
+        assert_eq!(result, success());
+        let expected = if mode == Mode::Isolated { 0 } else { variables.len() };
+        assert_eq!(output.matches("hunter2").count(), expected, "{mode:?}: {output}");
+        kill(agent).await;
     }
 }
