@@ -4,6 +4,7 @@
 //! `AZURE_…`. Error messages omit request URLs, which may contain signatures.
 
 use crate::agent_dir::{escaped, make_dir};
+use crate::authorities::BundledAuthorities;
 use crate::confined_dir::{ConfinedDir, is_executable, make_executable, path_error};
 use crate::executor::TaskError;
 use object_store::aws::AmazonS3Builder;
@@ -73,12 +74,14 @@ impl Store {
             "s3" => Arc::new(
                 AmazonS3Builder::from_env()
                     .with_bucket_name(bucket)
+                    .with_http_connector(BundledAuthorities)
                     .build()
                     .map_err(|error| root_cause(&error))?,
             ),
             "az" => Arc::new(
                 MicrosoftAzureBuilder::from_env()
                     .with_container_name(bucket)
+                    .with_http_connector(BundledAuthorities)
                     .build()
                     .map_err(|error| root_cause(&error))?,
             ),
@@ -306,6 +309,26 @@ mod tests {
     use object_store::memory::InMemory;
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
+
+    /// Runs this test again in a process without certificates of the system, such as a container without any.
+    #[test]
+    fn object_stores_open_without_certificates_of_the_system() {
+        const BARE: &str = "TIDEMILL_TEST_BARE";
+        if std::env::var_os(BARE).is_some() {
+            for url in ["s3://bucket/prefix", "az://container"] {
+                assert_eq!(Store::open(url).map(|store| store.url), Ok(url.to_owned()));
+            }
+            return;
+        }
+        let name = "artifacts::tests::object_stores_open_without_certificates_of_the_system";
+        let mut bare = std::process::Command::new(std::env::current_exe().unwrap());
+        bare.args(["--exact", name]).env(BARE, "1");
+        bare.env("AZURE_STORAGE_ACCOUNT_NAME", "account").env("AZURE_STORAGE_ACCOUNT_KEY", "a2V5");
+        bare.env("SSL_CERT_FILE", "/nonexistent").env("SSL_CERT_DIR", "/nonexistent");
+        let output = bare.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    }
 
     async fn put_and_get(store: &Store) -> (String, u64) {
         let (work, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -9,6 +9,7 @@
 
 mod agent_dir;
 mod artifacts;
+mod authorities;
 mod backoff;
 mod cancel;
 mod conclude;

@@ -6,6 +6,7 @@
 //! that this database never had, for example from before a restore, is not overwritten but reported. If a watermark
 //! is removed, the copy stays until there is a new one.
 
+mod authorities;
 mod file;
 mod remote;
 mod target;

@@ -4,6 +4,7 @@
 //! `AZURE_…`. Errors of the server are shortened, because URLs of requests may contain signatures.
 
 use super::CopyError;
+use super::authorities::BundledAuthorities;
 use super::target::{ReplaceOutcome, SIZE_MAX, StoredCopy, Version};
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
@@ -35,6 +36,7 @@ impl Remote {
         install_crypto();
         let builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retries());
         let store = builder
+            .with_http_connector(BundledAuthorities)
             .build()
             .map_err(|error| CopyError::Read { url: url.to_owned(), reason: describe(&error) })?;
         Ok(Self { url: url.to_owned(), store: Arc::new(store), key })
@@ -45,6 +47,7 @@ impl Remote {
         install_crypto();
         let builder = MicrosoftAzureBuilder::from_env().with_container_name(container).with_retry(retries());
         let store = builder
+            .with_http_connector(BundledAuthorities)
             .build()
             .map_err(|error| CopyError::Read { url: url.to_owned(), reason: describe(&error) })?;
         Ok(Self { url: url.to_owned(), store: Arc::new(store), key })
@@ -151,6 +154,25 @@ mod tests {
         let last_updated_at = Timestamp::from_timestamp(secs, 0).unwrap();
         let watermark = Watermark { last_updated_at, last_run_id: None, last_run_completed_at: None };
         serde_json::to_vec(&watermark).unwrap()
+    }
+
+    /// Runs this test again in a process without certificates of the system, such as a container without any.
+    #[test]
+    fn object_stores_open_without_certificates_of_the_system() {
+        const BARE: &str = "TIDEMILL_TEST_BARE";
+        if std::env::var_os(BARE).is_some() {
+            Remote::s3("s3://bucket/key", "bucket", Key::from("key")).map(|_| ()).unwrap();
+            Remote::azure("az://container/key", "container", Key::from("key")).map(|_| ()).unwrap();
+            return;
+        }
+        let name = "sync::copy::remote::tests::object_stores_open_without_certificates_of_the_system";
+        let mut bare = std::process::Command::new(std::env::current_exe().unwrap());
+        bare.args(["--exact", name]).env(BARE, "1");
+        bare.env("AZURE_STORAGE_ACCOUNT_NAME", "account").env("AZURE_STORAGE_ACCOUNT_KEY", "a2V5");
+        bare.env("SSL_CERT_FILE", "/nonexistent").env("SSL_CERT_DIR", "/nonexistent");
+        let output = bare.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
     }
 
     #[tokio::test]
