@@ -1,6 +1,7 @@
 //! Cases of the page decisions.
 
 use tidemill_core::feed::{FeedPage, Item, RejectedItem};
+use tidemill_core::feed_definition::PageAccess;
 use tidemill_core::page::{
     self, FetchRequest, Guard, PASSES_MAX, PageDecision, PageError, PageWrite, PassEnd, Progress, Purpose,
     RECOUNTS_MAX, ReadCounts, RepeatedPage, RereadReason, TRIES_MAX, decide_pass_end, first_fetch, guard,
@@ -298,17 +299,37 @@ fn counts(distinct: u64, positions: u64, nameless: u64) -> ReadCounts {
 #[test]
 fn wrong_count_fails_after_all_passes() {
     let ten = counts(10, 10, 0);
-    assert_eq!(decide_pass_end(&ten, 10, 1, 0), PassEnd::Complete);
-    assert_eq!(decide_pass_end(&ten, 9, 1, 0), PassEnd::Complete);
+    assert_eq!(decide_pass_end(&ten, 10, 1, 0, PageAccess::Random), PassEnd::Complete);
+    assert_eq!(decide_pass_end(&ten, 9, 1, 0, PageAccess::Random), PassEnd::Complete);
     for recounts in 0..RECOUNTS_MAX {
-        assert_eq!(decide_pass_end(&ten, 11, 1, recounts), PassEnd::Recount);
-        assert_eq!(decide_pass_end(&ten, 11, PASSES_MAX, recounts), PassEnd::Recount);
+        assert_eq!(decide_pass_end(&ten, 11, 1, recounts, PageAccess::Random), PassEnd::Recount);
+        assert_eq!(decide_pass_end(&ten, 11, PASSES_MAX, recounts, PageAccess::Random), PassEnd::Recount);
     }
     let higher = RereadReason::CountIsHigher { seen: 10, count: 11 };
-    assert_eq!(decide_pass_end(&ten, 11, 1, RECOUNTS_MAX), PassEnd::Reread(higher));
+    assert_eq!(decide_pass_end(&ten, 11, 1, RECOUNTS_MAX, PageAccess::Random), PassEnd::Reread(higher));
     let error = PageError::CountsDisagree { seen: 10, count: 11, passes: PASSES_MAX };
-    assert_eq!(decide_pass_end(&ten, 11, PASSES_MAX, RECOUNTS_MAX), PassEnd::Fail(error));
+    assert_eq!(decide_pass_end(&ten, 11, PASSES_MAX, RECOUNTS_MAX, PageAccess::Random), PassEnd::Fail(error));
     assert_eq!(error.to_string(), "the feed reports 11 records, but 10 were read in 3 passes");
+}
+
+/// One record was inserted at the head, so page 2 repeats a record. Another was deleted, so page 3 skips one.
+#[test]
+fn repeat_hides_no_skipped_record_of_numbered_pages() {
+    let read = ReadCounts { distinct: 299, distinct_in_pass: 299, positions: 300, nameless: 0 };
+    let aligned = PageAccess::Aligned(100);
+    let reread = PassEnd::Reread(RereadReason::CountIsHigher { seen: 299, count: 300 });
+    for pass in 1..PASSES_MAX {
+        assert_eq!(decide_pass_end(&read, 300, pass, 0, aligned), reread);
+    }
+    assert_eq!(decide_pass_end(&read, 300, PASSES_MAX, 0, aligned), PassEnd::Complete);
+    for access in [PageAccess::Random, PageAccess::Sequential] {
+        assert_eq!(decide_pass_end(&read, 300, 1, 0, access), PassEnd::Complete);
+    }
+    // The second pass found the record, and records without an id are no repeats.
+    let found = ReadCounts { distinct: 300, distinct_in_pass: 299, positions: 300, nameless: 0 };
+    assert_eq!(decide_pass_end(&found, 300, 2, 0, aligned), PassEnd::Complete);
+    let nameless = ReadCounts { distinct: 298, distinct_in_pass: 298, positions: 300, nameless: 2 };
+    assert_eq!(decide_pass_end(&nameless, 300, 1, 0, aligned), PassEnd::Complete);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The decision after the last page of a pass.
 
 use super::{PASSES_MAX, PageError, RereadReason};
+use crate::feed_definition::PageAccess;
 use std::time::Duration;
 
 /// Number of repeated counts in a pass before the count is taken to be higher than the list.
@@ -68,9 +69,23 @@ impl PassEnd {
 /// A lower count means that records were removed. A higher count can be ahead of the list, or records were added during
 /// the pass; another count, and then another pass, finds them. A count that stays wrong fails the partition after
 /// [`PASSES_MAX`] passes.
-pub const fn decide_pass_end(counts: &ReadCounts, recount: u64, passes: u32, recounts: u32) -> PassEnd {
+///
+/// Pages by number do not overlap: a list that shifts down repeats a record, and one that shifts up skips one. The
+/// repeat then stands in for the record that was skipped, so only distinct ids count until the last pass. A source that
+/// always lists records twice is read [`PASSES_MAX`] times.
+pub const fn decide_pass_end(
+    counts: &ReadCounts,
+    recount: u64,
+    passes: u32,
+    recounts: u32,
+    access: PageAccess,
+) -> PassEnd {
     let records = counts.records();
+    let distinct = records.saturating_sub(counts.repeats());
     if recount <= records {
+        if matches!(access, PageAccess::Aligned(_)) && distinct < recount && passes < PASSES_MAX {
+            return PassEnd::Reread(RereadReason::CountIsHigher { seen: distinct, count: recount });
+        }
         PassEnd::Complete
     } else if recounts < RECOUNTS_MAX {
         PassEnd::Recount

@@ -150,7 +150,8 @@ impl Syncs {
                     let count = self.unless_cancelled(run, source.count(&query));
                     let recount = worker.wait.during(count).await??.count;
                     let counts = self.engine.store().count_read(context.position()).await?;
-                    match page::decide_pass_end(&counts, recount, context.progress.pass, recounts) {
+                    let (pass, access) = (context.progress.pass, source.reading().access);
+                    match page::decide_pass_end(&counts, recount, pass, recounts, access) {
                         // The count may be ahead of the list for a moment, so the list is read once more too.
                         PassEnd::Recount => {
                             let wait = PassEnd::wait(self.settings.tuning.backoff, recounts);
