@@ -286,6 +286,8 @@ fn refused(
     let is_account_error = quoted.is_some_and(|error| error.kind == ErrorKind::Unauthorized);
     let kind = match status {
         StatusCode::TOO_MANY_REQUESTS => ErrorKind::RateLimited,
+        // Some APIs answer so to an account that sends too much. An account without the right has nothing to wait for.
+        StatusCode::FORBIDDEN if retry_after.is_some() => ErrorKind::RateLimited,
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ErrorKind::Unauthorized,
         _ if is_account_error => ErrorKind::Unauthorized,
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY => ErrorKind::Unreachable,
@@ -407,6 +409,10 @@ mod tests {
             let error = refused(StatusCode::from_u16(status).unwrap(), None, b"<html>", Quotation::Graphql);
             assert_eq!(error.kind, kind, "{status}");
         }
+        let forbidden = StatusCode::FORBIDDEN;
+        let limited = refused(forbidden, Some(Duration::from_secs(60)), b"slow down", Quotation::Body);
+        assert_eq!(limited.kind, ErrorKind::RateLimited);
+        assert_eq!(limited.retry_after, Some(Duration::from_secs(60)));
         let body = br#"{"errors":[{"message":"token expired"}]}"#;
         let expired = refused(StatusCode::BAD_REQUEST, None, body, Quotation::Graphql);
         assert_eq!(expired.kind, ErrorKind::Unauthorized);
