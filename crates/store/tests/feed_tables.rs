@@ -3,6 +3,8 @@
 
 #[path = "feed_tables/deletes.rs"]
 mod deletes;
+#[path = "feed_tables/other_keys.rs"]
+mod other_keys;
 #[path = "feed_tables/plan.rs"]
 mod plan;
 #[path = "feed_tables/raw.rs"]

@@ -567,7 +567,8 @@ CREATE TABLE {sync}.raw_diamonds_nivoda (
 CREATE TABLE {ops}.feed_records (
     feed           text COLLATE "C" NOT NULL,
     record_id      text COLLATE "C" NOT NULL,
-    -- The primary key of the row as a JSON array of texts. NULL if rows are only appended, or there was never one.
+    -- The table and the primary key of the row, as {"public.orders": {"id": "5"}}. NULL if rows are only appended, or
+    -- there was never one.
     row_key        text COLLATE "C",
     -- The payload and the mapper that the row was built from. The hash of an absent record is empty, so that its row is
     -- built again once the source lists it.

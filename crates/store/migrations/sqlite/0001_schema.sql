@@ -514,7 +514,8 @@ CREATE TABLE raw_diamonds_nivoda (
 CREATE TABLE feed_records (
     feed           TEXT NOT NULL,
     record_id      TEXT NOT NULL,
-    -- The primary key of the row as a JSON array of texts. NULL if rows are only appended, or there was never one.
+    -- The table and the primary key of the row, as {"public.orders": {"id": "5"}}. NULL if rows are only appended, or
+    -- there was never one.
     row_key        TEXT,
     -- The payload and the mapper that the row was built from. The hash of an absent record is empty, so that its row is
     -- built again once the source lists it.

@@ -14,7 +14,7 @@ use tidemill_core::Timestamp;
 use tidemill_core::feed_definition::ColumnValue;
 use tidemill_core::records::RecordState;
 
-/// The values of a row's primary key, as texts.
+/// The values of a row's primary key, as texts, in the order of the definition.
 pub(super) type Key = Vec<String>;
 
 /// A row with its key.
@@ -50,7 +50,7 @@ impl Tx<'_> {
             .map(|keyed| keyed.row)
             .collect();
         let written = self.write_rows(&table, &live).await?;
-        let new: Vec<NewLine<'_>> = keyed.iter().map(|keyed| new_line(keyed, &lines)).collect();
+        let new: Vec<NewLine<'_>> = keyed.iter().map(|keyed| new_line(&table, keyed, &lines)).collect();
         self.put_lines(&tables.feed, &new, built.mapper_version, now).await?;
         Ok(deleted + written)
     }
@@ -87,7 +87,7 @@ impl Tx<'_> {
         let mut released = BTreeSet::new();
         for KeyedRow { row, key } in rows {
             let old = lines.get(&row.record_id).filter(|line| line.state == RecordState::Active);
-            let new = key.as_deref().map(key_text);
+            let new = key.as_deref().map(|key| key_text(table, key));
             let moved = old.and_then(|line| line.row_key.clone());
             released.extend(moved.filter(|old| row.is_deleted || Some(old) != new.as_ref()));
             released.extend(new.filter(|_| row.is_deleted));
@@ -108,16 +108,15 @@ impl Tx<'_> {
         records: &[&str],
         now: Option<Timestamp>,
     ) -> Result<u64, Error> {
+        // Another definition wrote other rows by other keys: the row that such a key selects now is not this record's.
+        released.retain(|text| read_key(table, text).is_some());
         if released.is_empty() {
             return Ok(0);
         }
         for claimed in self.claimed_keys(&tables.feed, &released, records).await? {
             released.remove(&claimed);
         }
-        // A definition with another primary key has other keys. Rows that were written before it are the user's.
-        let parts = table.primary_key.len();
-        let read = |text: &String| serde_json::from_str::<Key>(text).ok().filter(|key| key.len() == parts);
-        let gone: Vec<Key> = released.iter().filter_map(read).collect();
+        let gone: Vec<Key> = released.iter().filter_map(|text| read_key(table, text)).collect();
         if gone.is_empty() {
             return Ok(0);
         }
@@ -283,18 +282,39 @@ fn is_appended(table: &TargetTable, row: &TargetRow, lines: &HashMap<String, Lin
     !table.has_keys() && line.is_some_and(|line| line.built_hash == row.payload_hash)
 }
 
-fn new_line<'a>(KeyedRow { row, key }: &KeyedRow<'a>, lines: &HashMap<String, Line>) -> NewLine<'a> {
+fn new_line<'a>(
+    table: &TargetTable,
+    KeyedRow { row, key }: &KeyedRow<'a>,
+    lines: &HashMap<String, Line>,
+) -> NewLine<'a> {
     let old = lines.get(&row.record_id).and_then(|line| line.row_key.clone());
     let state = if row.is_deleted { RecordState::Deleted } else { RecordState::Active };
     NewLine {
         record_id: &row.record_id,
-        row_key: key.as_deref().map(key_text).or(old),
+        row_key: key.as_deref().map(|key| key_text(table, key)).or(old),
         built_hash: &row.payload_hash,
         state,
     }
 }
 
-/// Returns a key as it is stored: a JSON array of texts.
-fn key_text(key: &[String]) -> String {
-    serde_json::to_string(key).unwrap_or_default()
+/// A key as it is stored: the table, and the columns with their values.
+type StoredKey<'a> = BTreeMap<String, BTreeMap<&'a str, Cow<'a, str>>>;
+
+/// Returns the columns of the primary key, spelled as the database spells them.
+fn key_columns(table: &TargetTable) -> impl Iterator<Item = &str> {
+    table.primary_key.iter().map(|name| table.column(name).map_or(name.as_str(), |column| &column.name))
+}
+
+/// Returns a key as it is stored: a JSON object, such as `{"public.orders":{"id":"5"}}`.
+fn key_text(table: &TargetTable, key: &[String]) -> String {
+    let values = key_columns(table).zip(key.iter().map(|value| Cow::Borrowed(value.as_str()))).collect();
+    serde_json::to_string(&StoredKey::from([(table.name.to_string(), values)])).unwrap_or_default()
+}
+
+/// Reads a stored key. `None` if it belongs to another table or has other columns.
+fn read_key(table: &TargetTable, text: &str) -> Option<Key> {
+    let mut stored: BTreeMap<String, BTreeMap<String, String>> = serde_json::from_str(text).ok()?;
+    let mut values = stored.remove(&table.name.to_string())?;
+    let key = key_columns(table).map(|name| values.remove(name)).collect::<Option<Key>>()?;
+    values.is_empty().then_some(key)
 }

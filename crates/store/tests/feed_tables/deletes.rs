@@ -42,7 +42,14 @@ async fn record_that_says_it_is_deleted_deletes_its_row() {
         assert_eq!(shop.write(&[gone("r-1"), gone("r-3")]).await.unwrap(), 1);
         assert_eq!(shop.rows().await, ["2 2 b"]);
         let lines = shop.lines().await;
-        assert_eq!(lines, [r#"r-1 ["1"] deleted"#, r#"r-2 ["2"] active"#, "r-3 - deleted"]);
+        assert_eq!(
+            lines,
+            [
+                r#"r-1 {"public.orders":{"id":"1"}} deleted"#,
+                r#"r-2 {"public.orders":{"id":"2"}} active"#,
+                "r-3 - deleted"
+            ]
+        );
         // A deleted record that still has its values, of a row that was there before the feed.
         shop.sql("INSERT INTO {main}.orders (id) VALUES ('9')").await;
         let values = vec![("id".to_owned(), text("9"))];

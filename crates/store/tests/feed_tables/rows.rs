@@ -14,7 +14,10 @@ async fn merged_rows_are_inserted_and_updated() {
         assert_eq!(shop.write(&first).await.unwrap(), 2);
         assert_eq!(shop.write(&[row("r-2", "2", "2.50", "c")]).await.unwrap(), 1);
         assert_eq!(shop.rows().await, ["1 1.10 a", "2 2.50 c"]);
-        assert_eq!(shop.lines().await, [r#"r-1 ["1"] active"#, r#"r-2 ["2"] active"#]);
+        assert_eq!(
+            shop.lines().await,
+            [r#"r-1 {"public.orders":{"id":"1"}} active"#, r#"r-2 {"public.orders":{"id":"2"}} active"#]
+        );
     }
 }
 
@@ -142,7 +145,9 @@ async fn composite_keys_identify_rows() {
         shop.write(&[row("r-1", "1", "1", "a"), row("r-2", "1", "2", "b")]).await.unwrap();
         shop.write(&[row("r-2", "1", "3", "c")]).await.unwrap();
         assert_eq!(shop.rows().await, ["1 1 a", "1 3 c"]);
-        assert_eq!(shop.lines().await, [r#"r-1 ["a","1"] active"#, r#"r-2 ["c","1"] active"#]);
+        let key = |note: &str| format!(r#"{{"public.orders":{{"id":"1","note":"{note}"}}}}"#);
+        let lines = [format!("r-1 {} active", key("a")), format!("r-2 {} active", key("c"))];
+        assert_eq!(shop.lines().await, lines);
     }
 }
 
