@@ -24,6 +24,7 @@ tidemill_testkit::on_both! {
     columns::renamed_field_fails_the_sync_and_overwrites_nothing,
     columns::discard_row_rejects_records_without_the_field,
     columns::discard_value_keeps_the_old_value_and_writes_the_rest,
+    columns::column_that_the_table_lacks_is_left_out,
     columns::optional_field_that_some_records_lose_is_emptied,
     columns::frozen_contract_fails_the_sync_with_the_value,
     columns::value_that_does_not_fit_is_discarded_as_the_contract_says,

@@ -161,6 +161,15 @@ pub enum ColumnError {
     Expression { column: String, reason: String },
 }
 
+impl ColumnError {
+    /// Returns the name of the column.
+    pub fn column(&self) -> &str {
+        match self {
+            Self::Cast { column, .. } | Self::Missing { column } | Self::Expression { column, .. } => column,
+        }
+    }
+}
+
 impl Column {
     /// Casts a constant or a default to the type of the column.
     pub fn cast_literal(&self, value: &Json) -> Result<ColumnValue, CastError> {

@@ -7,6 +7,7 @@ use std::sync::PoisonError;
 use tidemill_core::Timestamp;
 use tidemill_core::event::Level;
 use tidemill_core::feed_definition::ColumnValue;
+use tidemill_core::feed_definition::target::ContractMode;
 use tidemill_core::limits::READ_BYTES_MAX;
 use tidemill_core::records::Stage;
 use tidemill_feeds::Mapped;
@@ -103,11 +104,27 @@ impl ConsolidationContext {
                 Ok(Built::Diamond(Box::new(PricedStone { stone: *stone, priced, payload_hash })))
             }
             Mapped::Row(mut row) => {
+                self.leave_out(&mut row);
                 let absent = std::mem::take(&mut row.absent);
                 self.fit(row).map(|values| Built::Row(target_row(record, values, false), absent))
             }
-            Mapped::Deleted(row) => Ok(Built::Deleted(target_row(record, row.values, true))),
+            Mapped::Deleted(mut row) => {
+                self.leave_out(&mut row);
+                Ok(Built::Deleted(target_row(record, row.values, true)))
+            }
         }
+    }
+
+    /// Removes the columns that the user's table lacks, if the contract discards values. Under another contract the
+    /// sync has not begun.
+    fn leave_out(&self, row: &mut MappedRow) {
+        let (Some(definition), Some(table)) = (self.source.definition(), &self.tables.target) else { return };
+        if definition.into.schema_contract.columns != ContractMode::DiscardValue {
+            return;
+        }
+        row.values.retain(|(name, _)| table.column(name).is_some());
+        row.absent.retain(|name| table.column(name).is_some());
+        row.errors.retain(|error| table.column(error.column()).is_some());
     }
 
     /// Applies the contract of the table to a mapped record.

@@ -73,6 +73,25 @@ pub(crate) async fn discard_value_keeps_the_old_value_and_writes_the_rest(kind: 
     fixture.close().await;
 }
 
+/// The table lacks a column of the definition, and the contract does not add it.
+pub(crate) async fn column_that_the_table_lacks_is_left_out(kind: Kind) {
+    let fixture = synced(kind, "discard_value").await;
+    let contract = "  schema_contract: discard_value\n";
+    let columns = format!("{COLUMNS}    region: {{nullable: false}}\n    level: {{type: integer}}\n");
+    fixture.apply_text(&fixture.definition(TOTAL, contract, &columns)).await;
+    fixture.api.change(|all| {
+        all[7]["n"] = json!(5);
+        all[8]["level"] = json!("high");
+        all.pop();
+        all.push(json!({ "id": "r0099", "n": 1, "note": "without a region" }));
+    });
+    let sync = fixture.sync(true).await;
+    assert_eq!((sync.state, sync.consolidation_errors), (SyncState::Completed, 0));
+    assert_eq!(fixture.rows("id = 'r0007' AND n = 5").await, 1);
+    assert_eq!(fixture.rows("id = 'r0099'").await, 1);
+    fixture.close().await;
+}
+
 /// An honest source: its field is optional, and some records lose it.
 pub(crate) async fn optional_field_that_some_records_lose_is_emptied(kind: Kind) {
     let mut all = records(60);

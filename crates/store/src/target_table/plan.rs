@@ -137,7 +137,9 @@ fn plan_change(schema: &Schema, into: &Target, table: &TargetTable, plan: &mut T
                 let table = names::table_sql(schema, &into.table);
                 plan.statements.push(format!("ALTER TABLE {table} ADD COLUMN {text}"));
             }
-            ContractMode::DiscardRow | ContractMode::DiscardValue if marker != Some(name) => {}
+            // A sync leaves the values of the column out.
+            ContractMode::DiscardValue if marker != Some(name) => {}
+            // Each record has the column, so a sync would discard all of them.
             ContractMode::Freeze | ContractMode::DiscardRow | ContractMode::DiscardValue => {
                 plan.problems.push(format!(
                     "the table `{}` has no column `{name}`; add it, or set `schema_contract` to `evolve`",

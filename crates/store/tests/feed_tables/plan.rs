@@ -73,6 +73,14 @@ async fn missing_column_is_added_where_the_contract_allows() {
         };
         let kept = plan(&shop.fixture, &discarding).await;
         assert_eq!((kept.statements.len(), kept.problems.len()), (0, 0));
+        let rejecting = Target {
+            schema_contract: SchemaContract {
+                columns: ContractMode::DiscardRow,
+                ..SchemaContract::default()
+            },
+            ..wider.clone()
+        };
+        assert_eq!(plan(&shop.fixture, &rejecting).await.problems, problems, "it would reject each record");
         let planned = plan(&shop.fixture, &wider).await;
         assert!(
             planned.statements[0].ends_with("ADD COLUMN \"paid\" boolean".to_owned().as_str())
