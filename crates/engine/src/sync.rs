@@ -27,6 +27,7 @@ mod skip_reason;
 mod slots;
 mod steps;
 mod vanished;
+mod verify;
 mod why;
 mod width;
 

@@ -11,6 +11,8 @@ mod coverage;
 mod deletes;
 #[path = "sync_trust/fixture.rs"]
 mod fixture;
+#[path = "sync_trust/lookups.rs"]
+mod lookups;
 
 tidemill_testkit::on_both! {
     worker_threads = 4;
@@ -34,6 +36,11 @@ tidemill_testkit::on_both! {
     deletes::deleted_row_is_marked_until_its_record_returns,
     deletes::table_that_is_dropped_meanwhile_is_filled_by_the_next_sync,
     deletes::column_that_is_dropped_meanwhile_is_filled_by_the_next_sync,
+    deletes::record_that_an_incremental_sync_read_is_missed_once,
+    deletes::full_sync_with_failed_partitions_proves_no_absence,
+    lookups::status_404_for_every_record_deletes_nothing,
+    lookups::lookup_that_finds_nothing_deletes_nothing,
+    lookups::malformed_lookup_deletes_nothing,
     answers::html_fails_the_sync_and_loses_nothing,
     answers::invalid_json_fails_the_sync_and_loses_nothing,
     answers::deep_json_fails_the_sync_and_loses_nothing,

@@ -266,10 +266,7 @@ impl RestSource {
         resolved: &resolve::Resolved,
         answer: &ParsedAnswer,
     ) -> Result<RestPage, RestError> {
-        let records = resolved.data_selector.select_all(&answer.body).ok_or_else(|| {
-            let reason = format!("answered no list of records at `{}`", resolved.data_selector);
-            RequestError::new(ErrorKind::Malformed, reason).into_feed_error(&self.client.at)
-        })?;
+        let records = self.records_of(resolved, answer)?;
         let found = next_page(
             &resolved.paginator,
             &self.definition.trust,
@@ -284,6 +281,21 @@ impl RestSource {
         let (items, rejected) = page::read(&records, &self.definition, self.client.tuning.item_bytes_max);
         let is_last = next.is_none();
         Ok(RestPage { items, rejected, next, is_last, total: found.total, source_time: answer.date })
+    }
+
+    /// Returns the list of records of an answer. An error that a source sends with status 200 has none.
+    fn records_of<'a>(
+        &self,
+        resolved: &resolve::Resolved,
+        answer: &'a ParsedAnswer,
+    ) -> Result<Vec<&'a JsonValue>, RestError> {
+        let missing =
+            || self.malformed(format!("answered no list of records at `{}`", resolved.data_selector));
+        resolved.data_selector.select_all(&answer.body).ok_or_else(missing)
+    }
+
+    fn malformed(&self, reason: String) -> RestError {
+        RequestError::new(ErrorKind::Malformed, reason).into_feed_error(&self.client.at).into()
     }
 
     /// Returns the subset of `ids` that the source still has. `None` if the definition has no lookup.
@@ -343,15 +355,18 @@ impl RestSource {
         let params = request_page(&resolved.paginator, &Place::default(), limit)?.params;
         let request = request::build_find(&self.definition, &self.base, &params, ids)?;
         let answer = self.send(&request).await?;
-        let records = resolved.data_selector.select_all(&answer.body).unwrap_or_default();
         let mut listed = HashMap::new();
-        for record in records {
+        for record in self.records_of(resolved, &answer)? {
             match page::record_id(record, &self.definition.resource.primary_key) {
-                // A source that ignores the filter returns arbitrary records, so other ids are dropped.
                 Ok(id) if ids.contains(&id) => {
                     listed.insert(id, page::is_deleted(record, &self.definition));
                 }
-                Ok(_) => {}
+                // The source has ignored the filter, so the absence of an id means nothing.
+                Ok(id) => {
+                    let reason =
+                        format!("answered a lookup with the record `{id}`, for which it was not asked");
+                    return Err(self.malformed(format!("{reason}; correct `deletes.lookup`")));
+                }
                 Err(_) => return Ok(ids.iter().map(|id| (id.clone(), false)).collect()),
             }
         }

@@ -47,15 +47,24 @@ SELECT r.{raw_id} AS value
  ORDER BY r.{raw_id} LIMIT $5
 
 -- name: record_unseen (postgres)
--- The records in $2 that no page of this sync contained. A difference of sets reads the pages once, not per record.
+-- The records in $2 that no page of this sync, or of a later sync of its feed, contained. A difference of sets reads
+-- the pages once, not per record.
 -- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
 SELECT unnest($2::text[]) COLLATE "C" AS value
 EXCEPT
-SELECT unnest(coalesce(p.record_ids, p.record_uuids::text[])) COLLATE "C" FROM {ops}.pages p WHERE p.run_id = $1
+SELECT unnest(coalesce(p.record_ids, p.record_uuids::text[])) COLLATE "C"
+  FROM {sync}.run_metadata b
+  JOIN {sync}.run_metadata m ON m.feed = b.feed AND m.started_at >= b.started_at
+  JOIN {ops}.pages p ON p.run_id = m.run_id
+ WHERE b.run_id = $1
  ORDER BY 1
 
 -- name: record_unseen (sqlite)
 SELECT value FROM json_each($2)
 EXCEPT
-SELECT s.value FROM {ops}.pages p, json_each(p.record_ids) s WHERE p.run_id = $1
+SELECT s.value
+  FROM {sync}.run_metadata b
+  JOIN {sync}.run_metadata m ON m.feed = b.feed AND m.started_at >= b.started_at
+  JOIN {ops}.pages p ON p.run_id = m.run_id, json_each(p.record_ids) s
+ WHERE b.run_id = $1
  ORDER BY 1

@@ -111,19 +111,24 @@ SELECT CAST(n.run_id AS text) AS value FROM {sync}.run_metadata n
  ORDER BY n.started_at DESC LIMIT 1
 
 -- name: sync_full_before
--- The completed full sync before this one, to check whether it missed a record too.
+-- The full sync before this one that read every partition, to check whether it missed a record too.
 SELECT CAST(m.run_id AS text) AS value FROM {sync}.run_metadata m
- WHERE m.feed = $1 AND m.run_type = 'full' AND m.state = 'completed' AND m.run_id <> $2
+ WHERE m.feed = $1 AND m.run_type = 'full' AND m.state = 'completed' AND coalesce(m.failed_workers, 0) = 0
+   AND m.run_id <> $2
  ORDER BY m.started_at DESC LIMIT 1
 
 -- name: sync_old
--- Syncs that ended long ago, except for the last completed full one of each feed: its pages are still needed.
+-- Syncs that ended long ago, except for two of each feed. The pages of the last full sync without failed partitions
+-- show which records it missed, and the partitions of the last completed sync which numbers it read.
 SELECT CAST(m.run_id AS text) AS value FROM {sync}.run_metadata m
  WHERE m.state IN ('completed', 'failed') AND m.updated_at < $1
-   AND (m.state <> 'completed' OR m.run_type <> 'full'
+   AND (m.state <> 'completed'
+        OR EXISTS (SELECT 1 FROM {sync}.run_metadata n
+                    WHERE n.feed = m.feed AND n.state = 'completed' AND n.started_at > m.started_at))
+   AND (m.state <> 'completed' OR m.run_type <> 'full' OR coalesce(m.failed_workers, 0) > 0
         OR EXISTS (SELECT 1 FROM {sync}.run_metadata n
                     WHERE n.feed = m.feed AND n.state = 'completed' AND n.run_type = 'full'
-                      AND n.started_at > m.started_at))
+                      AND coalesce(n.failed_workers, 0) = 0 AND n.started_at > m.started_at))
  ORDER BY m.started_at LIMIT $2
 
 -- name: sync_rebind

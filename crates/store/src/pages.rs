@@ -168,6 +168,23 @@ impl Store {
         .await
     }
 
+    /// Returns the records on the first pages of up to `partitions` partitions of a sync.
+    pub async fn first_records(&self, sync: Uuid, partitions: usize) -> Result<Vec<String>, Error> {
+        self.read(move |mut tx| {
+            Box::pin(async move {
+                let mut records = Vec::new();
+                let all = tx.partitions(sync).await?;
+                for partition in all.iter().filter(|partition| partition.next_offset > 0).take(partitions) {
+                    for page in tx.pages_from(sync, &partition.partition_id, 0, 1).await? {
+                        records.extend(page.record_ids);
+                    }
+                }
+                Ok(records)
+            })
+        })
+        .await
+    }
+
     /// Counts the records that a partition has read, in this pass and in all.
     pub async fn count_read(&self, position: PartitionPosition<'_>) -> Result<ReadCounts, Error> {
         let (run_id, partition) = (position.run_id, position.partition.to_owned());

@@ -29,8 +29,8 @@ pub struct PruneCounts {
 }
 
 impl Store {
-    /// Deletes syncs that ended before `before`, with their partitions and pages; returns how many. The last completed
-    /// full sync of each feed stays.
+    /// Deletes syncs that ended before `before`, with their partitions and pages; returns how many. For each feed, the
+    /// last completed sync stays, and the last full one without failed partitions.
     pub async fn prune_syncs(&self, before: Timestamp, batch: usize) -> Result<u64, Error> {
         self.write(move |mut tx| {
             Box::pin(async move {

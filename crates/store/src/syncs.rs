@@ -283,7 +283,7 @@ impl Tx<'_> {
             .record("find a newer sync")
     }
 
-    /// Returns the last full sync of a feed that completed before this one.
+    /// Returns the last full sync of a feed that completed before this one without failed partitions.
     pub async fn full_sync_before(&mut self, feed: &str, sync: Uuid) -> Result<Option<Uuid>, Error> {
         let found: Option<String> =
             on!(self, catalog::SYNC_FULL_BEFORE, [feed, SqlUuid(sync)], fetch_optional, "find a full sync")?
@@ -330,13 +330,13 @@ impl Store {
         self.read(move |mut tx| Box::pin(async move { tx.count_partitions(sync).await })).await
     }
 
-    /// Returns the last full sync of a feed that completed before this one.
+    /// Returns the last full sync of a feed that completed before this one without failed partitions.
     pub async fn full_sync_before(&self, feed: String, sync: Uuid) -> Result<Option<Uuid>, Error> {
         self.read(move |mut tx| Box::pin(async move { tx.full_sync_before(&feed, sync).await })).await
     }
 
-    /// Returns those of the records that a sync has not seen.
-    pub async fn filter_unseen(&self, sync: Uuid, records: Vec<String>) -> Result<Vec<String>, Error> {
+    /// Returns those of the records that neither this sync nor a later one of its feed has seen.
+    pub async fn filter_unseen_since(&self, sync: Uuid, records: Vec<String>) -> Result<Vec<String>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
                 let records = SqlTextList(records);

@@ -5,7 +5,8 @@ use super::Syncs;
 use super::circuit::FeedAccessError;
 use super::consolidate::ConsolidationContext;
 use super::plan::record_event;
-use std::collections::{BTreeSet, HashSet};
+use super::verify::Verified;
+use std::collections::BTreeSet;
 use tidemill_core::Timestamp;
 use tidemill_core::alert::AlertKind;
 use tidemill_core::event::Level;
@@ -86,9 +87,16 @@ impl Syncs {
             let unseen = store.unseen_after(tables, id, after.clone(), CHUNK).await?;
             let Some(last) = unseen.last() else { return Ok(true) };
             after.clone_from(last);
-            let gone = self.verify(sync, context, unseen, stop).await?;
-            if !self.mark_deleted(sync, context, gone).await? {
-                return Ok(false);
+            match self.verify(sync, context, unseen, stop).await? {
+                Verified::Gone(gone) => {
+                    if !self.mark_deleted(sync, context, gone).await? {
+                        return Ok(false);
+                    }
+                }
+                Verified::Doubtful(note) => {
+                    self.note_kept(sync, note, Some(AlertKind::DeleteLimit)).await?;
+                    return Ok(true);
+                }
             }
         }
     }
@@ -117,9 +125,16 @@ impl Syncs {
             return Ok(true);
         }
         for chunk in known.chunks(CHUNK) {
-            let gone = self.verify(sync, context, chunk.to_vec(), stop).await?;
-            if !self.mark_deleted(sync, context, gone).await? {
-                return Ok(false);
+            match self.verify(sync, context, chunk.to_vec(), stop).await? {
+                Verified::Gone(gone) => {
+                    if !self.mark_deleted(sync, context, gone).await? {
+                        return Ok(false);
+                    }
+                }
+                Verified::Doubtful(note) => {
+                    self.note_kept(sync, note, Some(AlertKind::DeleteLimit)).await?;
+                    return Ok(true);
+                }
             }
         }
         Ok(true)
@@ -195,36 +210,6 @@ impl Syncs {
             Some(definition) => f64::from(definition.deletes.threshold_permille) / 1_000.0,
             None => self.settings.delete_limit,
         }
-    }
-
-    /// Returns the unseen records that a lookup or the previous full sync confirms to be gone; all of a replaced table.
-    async fn verify(
-        &self,
-        sync: &Sync,
-        context: &ConsolidationContext,
-        unseen: Vec<String>,
-        stop: &watch::Receiver<bool>,
-    ) -> Result<Vec<String>, FeedAccessError> {
-        let definition = context.source.definition();
-        if definition.is_some_and(|one| one.into.write_disposition == WriteDisposition::Replace) {
-            return Ok(unseen);
-        }
-        let there = match context.source.lookup(&unseen) {
-            Some(answer) => {
-                let answer = context.wait.during(answer);
-                Some(self.query_feed_once(&sync.feed, &sync.ops_run_id, stop, answer).await?)
-            }
-            None => None,
-        };
-        if let Some(there) = there {
-            let there: HashSet<String> = there.into_iter().collect();
-            return Ok(unseen.into_iter().filter(|record| !there.contains(record)).collect());
-        }
-        // The feed has no lookup: two consecutive full syncs must have missed the record.
-        let store = self.engine.store();
-        let before = store.full_sync_before(sync.feed.clone(), sync.run_id).await?;
-        let Some(before) = before else { return Ok(Vec::new()) };
-        Ok(store.filter_unseen(before, unseen).await?)
     }
 
     /// Marks records as deleted. Returns false if the sync is no longer being consolidated.

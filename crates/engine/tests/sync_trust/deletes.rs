@@ -71,6 +71,40 @@ pub(crate) async fn deleted_row_is_marked_until_its_record_returns(kind: Kind) {
     fixture.close().await;
 }
 
+/// A record is younger than the earlier full sync, which therefore could not contain it.
+pub(crate) async fn record_that_an_incremental_sync_read_is_missed_once(kind: Kind) {
+    let mut all = records(60);
+    all.iter_mut().for_each(|record| record["seq"] = 1.into());
+    let fixture = TrustFixture::open(kind, all).await;
+    let incremental = "incremental: {cursor_path: seq, start_param: seq_from, kind: number}";
+    fixture.apply(&format!("{TOTAL}\n{incremental}")).await;
+    fixture.sync(true).await;
+    fixture.sync(true).await;
+    fixture.api.change(|all| {
+        all.push(record(60));
+        all[60]["seq"] = 2.into();
+    });
+    fixture.sync(false).await;
+    assert_eq!(fixture.rows("id = 'r0060'").await, 1);
+    fixture.api.change(|all| drop(all.pop()));
+    assert_eq!(fixture.sync(true).await.deleted, 0, "one full sync proves nothing");
+    assert_eq!(fixture.sync(true).await.deleted, 1);
+    fixture.close().await;
+}
+
+/// A full sync that was consolidated in spite of failed partitions has not read the whole list.
+pub(crate) async fn full_sync_with_failed_partitions_proves_no_absence(kind: Kind) {
+    let fixture = synced(kind, "", "").await;
+    fixture.api.change(|all| drop(all.drain(10..13)));
+    let sync = fixture.sync(true).await;
+    fixture
+        .execute(&format!("UPDATE run_metadata SET failed_workers = 1 WHERE run_id = '{}'", sync.run_id))
+        .await;
+    assert_eq!(fixture.sync(true).await.deleted, 0);
+    assert_eq!(fixture.sync(true).await.deleted, 3);
+    fixture.close().await;
+}
+
 /// The table changes after the plan, while the pages are read.
 async fn changed_meanwhile(kind: Kind, statement: &str, words: &[&str]) {
     let fixture = synced(kind, "", "").await;

@@ -120,6 +120,21 @@ async fn server_error_during_a_lookup_is_not_a_deletion() {
     assert!(source.lookup(&["r001".to_owned()]).await.is_err());
 }
 
+/// Neither answer says that the record is gone: one is an error, and the other ignores the parameter.
+#[tokio::test]
+async fn lookup_without_a_list_of_its_ids_is_an_error() {
+    let ids = ["r001".to_owned()];
+    for (body, words) in [
+        (json!({ "error": "try later" }), "answered no list of records"),
+        (json!({ "data": [record(1), record(2)] }), "`r002`, for which it was not asked"),
+    ] {
+        let server = Server::fixed(body).await;
+        let source = server.source(&definition("offset", "deletes: {lookup: {param: ids}}\n"));
+        let error = source.lookup(&ids).await.unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn stored_payload_is_mapped_to_columns() {
     let server =
