@@ -1,8 +1,10 @@
 //! Feeds: external sources of records, the queries to them and their pages.
 
 mod field;
+mod watermark;
 
 pub use field::{CursorUnit, FieldUnit, PartitionField, dollars};
+pub use watermark::number_watermark;
 
 use crate::feed_definition::{FeedDefinition, Place};
 use crate::label::labelled;

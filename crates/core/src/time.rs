@@ -1,7 +1,7 @@
 //! The supported range of times: the years 1 to 9999, the range of RFC 3339.
 //!
 //! PostgreSQL and SQLite can store more: `infinity`, and years outside of the range of calendar libraries. Such a
-//! value is read as the nearest time in the range.
+//! value is read as the nearest time in the range. Watermarks are an exception, because they may hold a number.
 
 use crate::Timestamp;
 
@@ -14,6 +14,15 @@ pub const MICROS_MAX: i64 = 253_402_300_799_999_999;
 pub fn from_micros(micros: i64) -> Timestamp {
     // Every value between the bounds is valid, so the default is never used.
     Timestamp::from_timestamp_micros(micros.clamp(MICROS_MIN, MICROS_MAX)).unwrap_or_default()
+}
+
+/// Largest number that a watermark can hold: the last microsecond that a [`Timestamp`] can express.
+pub const NUMBER_MAX: i64 = 8_210_266_876_799_999_999;
+
+/// Converts the microseconds of a watermark to a time. They may stand for a number, such as an id that contains a time
+/// in nanoseconds, so years after 9999 are kept.
+pub fn watermark_from_micros(micros: i64) -> Timestamp {
+    Timestamp::from_timestamp_micros(micros.clamp(MICROS_MIN, NUMBER_MAX)).unwrap_or_default()
 }
 
 /// Adds a duration in whole microseconds, clamped to the range.
@@ -44,6 +53,19 @@ mod tests {
             assert_eq!(later(at, by), from_micros(bound));
         }
         assert_eq!(later(from_micros(i64::MAX), TimeDelta::seconds(1)), from_micros(i64::MAX));
+    }
+
+    #[test]
+    fn watermark_keeps_numbers_beyond_the_range_of_times() {
+        // An id with a time in it, and a time in nanoseconds.
+        for number in [MICROS_MIN, -1, 0, MICROS_MAX + 1, 1_852_000_000_000_000_003, NUMBER_MAX] {
+            let watermark = watermark_from_micros(number);
+            assert_eq!(watermark.timestamp_micros(), number);
+            let json = serde_json::to_string(&watermark).unwrap();
+            assert_eq!(serde_json::from_str::<Timestamp>(&json).unwrap(), watermark, "{json}");
+        }
+        assert_eq!(Timestamp::MAX_UTC.timestamp_micros(), NUMBER_MAX);
+        assert_eq!(watermark_from_micros(i64::MAX), Timestamp::from_timestamp_micros(NUMBER_MAX).unwrap());
     }
 
     #[test]

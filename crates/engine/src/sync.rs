@@ -28,6 +28,7 @@ mod slots;
 mod steps;
 mod vanished;
 mod verify;
+mod watermark;
 mod why;
 mod width;
 

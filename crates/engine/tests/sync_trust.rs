@@ -13,6 +13,8 @@ mod deletes;
 mod fixture;
 #[path = "sync_trust/lookups.rs"]
 mod lookups;
+#[path = "sync_trust/numbers.rs"]
+mod numbers;
 
 tidemill_testkit::on_both! {
     worker_threads = 4;
@@ -41,6 +43,11 @@ tidemill_testkit::on_both! {
     lookups::status_404_for_every_record_deletes_nothing,
     lookups::lookup_that_finds_nothing_deletes_nothing,
     lookups::malformed_lookup_deletes_nothing,
+    numbers::change_behind_the_reader_is_not_lost,
+    numbers::number_watermark_follows_the_previous_sync,
+    numbers::restored_source_lowers_the_watermark,
+    numbers::watermark_of_another_cursor_is_replaced,
+    numbers::large_number_is_a_watermark,
     answers::html_fails_the_sync_and_loses_nothing,
     answers::invalid_json_fails_the_sync_and_loses_nothing,
     answers::deep_json_fails_the_sync_and_loses_nothing,

@@ -110,6 +110,13 @@ SELECT CAST(n.run_id AS text) AS value FROM {sync}.run_metadata n
  WHERE n.state = 'completed' AND n.started_at > m.started_at AND n.run_id <> m.run_id
  ORDER BY n.started_at DESC LIMIT 1
 
+-- name: sync_before
+-- The last completed sync of this feed that had ended when this one started.
+SELECT {sync_columns}
+  FROM {sync}.run_metadata
+ WHERE feed = $1 AND state = 'completed' AND run_id <> $2 AND completed_at <= $3
+ ORDER BY started_at DESC LIMIT 1
+
 -- name: sync_full_before
 -- The full sync before this one that read every partition, to check whether it missed a record too.
 SELECT CAST(m.run_id AS text) AS value FROM {sync}.run_metadata m

@@ -8,7 +8,7 @@
 //! | worker id | `uuid` | text |
 //!
 //! Both databases can hold values that Rust's types cannot. Reading is therefore lenient:
-//! - A time outside the years 1 to 9999 is read as the nearest time in that range.
+//! - A time outside the years 1 to 9999 is read as the nearest time in that range, except for watermarks.
 //! - An unreadable JSON document is read as a placeholder (see [`tidemill_core::json`]).
 //! - An integer beyond 32 bits is read as the nearest one.
 //! - Text that is not UTF-8 is read with replacement characters.
@@ -31,6 +31,9 @@ const UNREADABLE_TEXT: &str = json::UNREADABLE;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct SqlTime(pub(crate) Timestamp);
+
+/// A watermark that is read. Its years may be after 9999, because it may stand for a number.
+struct SqlWatermark(Timestamp);
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SqlJson(pub(crate) Json);
@@ -113,18 +116,33 @@ impl<'r> Decode<'r, Postgres> for SqlTime {
     /// Reads the raw microseconds, because the driver's conversion panics on `infinity` and on years that chrono does
     /// not support.
     fn decode(value: PgValueRef<'r>) -> Result<Self, BoxDynError> {
-        if value.format() == PgValueFormat::Text {
-            return match value.as_str()? {
-                "infinity" => Ok(SqlTime(time::from_micros(i64::MAX))),
-                "-infinity" => Ok(SqlTime(time::from_micros(i64::MIN))),
-                _ => <Timestamp as Decode<'r, Postgres>>::decode(value).map(SqlTime),
-            };
-        }
-        let micros = i64::from_be_bytes(value.as_bytes()?.try_into()?);
-        Ok(SqlTime(time::from_micros(micros.saturating_add(POSTGRES_EPOCH_MICROS))))
+        Ok(SqlTime(time::from_micros(postgres_micros(&value)?)))
     }
 }
 sqlite!(SqlTime as i64, |at| Ok(at.0.timestamp_micros()), |micros| Ok(SqlTime(time::from_micros(micros))));
+
+encode_as!(SqlWatermark, Postgres, PgTypeInfo, PgArgumentBuffer, Timestamp, |at| Ok(at.0));
+impl<'r> Decode<'r, Postgres> for SqlWatermark {
+    fn decode(value: PgValueRef<'r>) -> Result<Self, BoxDynError> {
+        Ok(SqlWatermark(time::watermark_from_micros(postgres_micros(&value)?)))
+    }
+}
+sqlite!(SqlWatermark as i64, |at| Ok(at.0.timestamp_micros()), |micros| {
+    Ok(SqlWatermark(time::watermark_from_micros(micros)))
+});
+
+/// Returns the microseconds since 1970 of a time.
+fn postgres_micros(value: &PgValueRef<'_>) -> Result<i64, BoxDynError> {
+    if value.format() == PgValueFormat::Text {
+        return match value.as_str()? {
+            "infinity" => Ok(i64::MAX),
+            "-infinity" => Ok(i64::MIN),
+            _ => Ok(<Timestamp as Decode<'_, Postgres>>::decode(value.clone())?.timestamp_micros()),
+        };
+    }
+    let micros = i64::from_be_bytes(value.as_bytes()?.try_into()?);
+    Ok(micros.saturating_add(POSTGRES_EPOCH_MICROS))
+}
 
 encode_as!(SqlJson, Postgres, PgTypeInfo, PgArgumentBuffer, sqlx::types::Json<Json>, |doc| {
     Ok(sqlx::types::Json(doc.0.clone()))
@@ -231,6 +249,8 @@ pub(crate) trait Columns {
     fn bytes(&self, column: &str) -> sqlx::Result<Vec<u8>>;
     fn uuid_or_null(&self, column: &str) -> sqlx::Result<Option<Uuid>>;
     fn time_or_null(&self, column: &str) -> sqlx::Result<Option<Timestamp>>;
+    /// Reads a watermark, which may stand for a number beyond the range of times.
+    fn watermark_or_null(&self, column: &str) -> sqlx::Result<Option<Timestamp>>;
     fn json(&self, column: &str) -> sqlx::Result<Json>;
     /// A document of more than `bytes_max` bytes is read as unreadable.
     fn json_within(&self, column: &str, bytes_max: usize) -> sqlx::Result<Json>;
@@ -343,6 +363,9 @@ macro_rules! columns {
             }
             fn time_or_null(&self, column: &str) -> sqlx::Result<Option<Timestamp>> {
                 Ok(sqlx::Row::try_get::<Option<SqlTime>, _>(self, column)?.map(|at| at.0))
+            }
+            fn watermark_or_null(&self, column: &str) -> sqlx::Result<Option<Timestamp>> {
+                Ok(sqlx::Row::try_get::<Option<SqlWatermark>, _>(self, column)?.map(|at| at.0))
             }
             fn json(&self, column: &str) -> sqlx::Result<Json> {
                 Ok(sqlx::Row::try_get::<SqlJson, _>(self, column)?.0)

@@ -22,7 +22,7 @@ impl FromColumns for FeedRecord {
             defined_by: row.parsed("defined_by")?,
             created_at: row.time("created_at")?,
         };
-        let watermark = match row.time_or_null("last_updated_at")? {
+        let watermark = match row.watermark_or_null("last_updated_at")? {
             Some(last_updated_at) => Some(Watermark {
                 last_updated_at,
                 last_run_id: row.uuid_or_null("last_run_id")?.map(|id| id.to_string()),
@@ -34,7 +34,7 @@ impl FromColumns for FeedRecord {
             feed,
             watermark,
             copy_url: row.text_or_null("copy_url")?,
-            copied_updated_at: row.time_or_null("copied_updated_at")?,
+            copied_updated_at: row.watermark_or_null("copied_updated_at")?,
             copy_error: row.text_or_null("copy_error")?,
             circuit: row.json("circuit")?,
             circuit_rev: row.int("circuit_rev")?,
@@ -48,8 +48,8 @@ impl FromColumns for WatermarkChange {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self {
             changed_at: row.time("changed_at")?,
-            before: row.time_or_null("before_at")?,
-            after: row.time_or_null("after_at")?,
+            before: row.watermark_or_null("before_at")?,
+            after: row.watermark_or_null("after_at")?,
             run_id: row.uuid_or_null("run_id")?,
             by: row.text("by_whom")?,
             note: row.text_or_null("note")?,

@@ -15,7 +15,7 @@ impl FromColumns for Partition {
             partition_id: row.text("partition_id")?,
             state: row.parsed("state")?,
             range: FieldRange { from: row.long("range_from")?, to: row.long("range_to")? },
-            updated_from: row.time_or_null("updated_from")?,
+            updated_from: row.watermark_or_null("updated_from")?,
             predicted: row.long("predicted")?,
             next_offset: row.int("next_offset")?,
             next_token: row.text_or_null("next_token")?,

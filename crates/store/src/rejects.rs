@@ -31,7 +31,7 @@ impl FromColumns for Gap {
             gap_id: row.long("gap_id")?,
             feed: row.text("feed")?,
             range: FieldRange { from: row.long("range_from")?, to: row.long("range_to")? },
-            updated_from: row.time_or_null("updated_from")?,
+            updated_from: row.watermark_or_null("updated_from")?,
             updated_to: row.time("updated_to")?,
             left_by: row.uuid("left_by")?,
             reason: row.text("reason")?,

@@ -20,9 +20,9 @@ impl FromColumns for Sync {
             expected_workers: row.int("expected_workers")?,
             completed_workers: row.int_or_null("completed_workers")?.unwrap_or(0),
             failed_workers: row.int_or_null("failed_workers")?.unwrap_or(0),
-            watermark_before: row.time_or_null("watermark_before")?,
-            watermark_after: row.time_or_null("watermark_after")?,
-            updated_from: row.time_or_null("updated_from")?,
+            watermark_before: row.watermark_or_null("watermark_before")?,
+            watermark_after: row.watermark_or_null("watermark_after")?,
+            updated_from: row.watermark_or_null("updated_from")?,
             updated_to: row.time("updated_to")?,
             page_size: row.int("page_size")?,
             granularity: row.long("granularity")?,
@@ -281,6 +281,19 @@ impl Tx<'_> {
     pub async fn newer_sync(&mut self, sync: Uuid) -> Result<Option<String>, Error> {
         on!(self, catalog::SYNC_NEWER, [SqlUuid(sync)], fetch_optional, "find a newer sync")?
             .record("find a newer sync")
+    }
+
+    /// Returns the last sync of the same feed that was completed before this one started.
+    pub async fn sync_before(&mut self, sync: &Sync) -> Result<Option<Sync>, Error> {
+        let (feed, started) = (sync.feed.as_str(), SqlTime(sync.started_at));
+        on!(
+            self,
+            catalog::SYNC_BEFORE,
+            [feed, SqlUuid(sync.run_id), started],
+            fetch_optional,
+            "find the previous sync"
+        )?
+        .record("find the previous sync")
     }
 
     /// Returns the last full sync of a feed that completed before this one without failed partitions.

@@ -9,6 +9,7 @@ use super::circuit::{FeedAccessError, FeedWait};
 use super::evaluate::recovered;
 use super::page::raw_tables;
 use super::plan::record_event;
+use super::watermark::advance_watermark;
 use crate::trace::of_sync;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -18,15 +19,13 @@ use tidemill_core::batch_size::BatchSize;
 use tidemill_core::event::Level;
 use tidemill_core::feed::{Feed, RunType};
 use tidemill_core::feed_definition::Target;
-use tidemill_core::feed_definition::paging::CursorKind;
 use tidemill_core::limits::READ_BYTES_MAX;
 use tidemill_core::pricing::Rules;
 use tidemill_core::queue::Receipt;
-use tidemill_core::records::{Sync, WatermarkChange};
+use tidemill_core::records::Sync;
 use tidemill_core::run::{ChangeOutcome, EndCause, RunState};
 use tidemill_core::sync::SyncState;
 use tidemill_feeds::Feed as Source;
-use tidemill_feeds::rest::time_of;
 use tidemill_store::{BuildVersions, Error, FeedTables, PageRow, Refusal, RefusalCode, TargetTable, Tx};
 use tracing::Instrument as _;
 use uuid::Uuid;
@@ -275,7 +274,7 @@ impl Syncs {
                         }
                     }
                     let moves = counts.failed == 0 || sync.advance;
-                    let watermark = if moves { advance(&mut tx, &sync, now).await? } else { None };
+                    let watermark = if moves { advance_watermark(&mut tx, &sync, now).await? } else { None };
                     if counts.failed > 0 && sync.advance {
                         tx.add_gaps(id, now).await?;
                     }
@@ -329,37 +328,6 @@ impl ConsolidationContext {
     }
 }
 
-/// Moves the watermark to the end of the sync's window; never back. Returns the new watermark; `None` if a feed with a
-/// numeric cursor has never had a record.
-async fn advance(tx: &mut Tx<'_>, sync: &Sync, now: Option<Timestamp>) -> Result<Option<Timestamp>, Error> {
-    let locked = tx.lock_feed(&sync.feed).await?;
-    let has_number = locked.as_ref().is_some_and(|record| has_number_cursor(&record.feed));
-    let before = locked.and_then(|feed| feed.watermark).map(|mark| mark.last_updated_at);
-    let end = if has_number { largest_number(tx, sync.run_id).await? } else { Some(sync.updated_to) };
-    let Some(after) = before.max(end) else { return Ok(None) };
-    let change = WatermarkChange {
-        changed_at: sync.updated_to,
-        before,
-        after: Some(after),
-        run_id: Some(sync.run_id),
-        by: "sync".to_owned(),
-        note: sync.advance.then(|| "advanced past failed partitions".to_owned()),
-    };
-    tx.set_watermark(&sync.feed, &change, now).await?;
-    Ok(Some(after))
-}
-
-fn has_number_cursor(feed: &Feed) -> bool {
-    let incremental = feed.definition().and_then(Result::ok).and_then(|definition| definition.incremental);
-    incremental.is_some_and(|incremental| matches!(incremental.kind, CursorKind::Number { .. }))
-}
-
-/// Returns the largest number of the cursor in the records of a sync, as a watermark.
-async fn largest_number(tx: &mut Tx<'_>, sync: Uuid) -> Result<Option<Timestamp>, Error> {
-    let partitions = tx.partitions(sync).await?;
-    Ok(partitions.iter().filter_map(|partition| partition.cursor_max).max().map(time_of))
-}
-
 /// Ends the run of a completed sync with a summary.
 async fn end_run(tx: &mut Tx<'_>, id: Uuid, sync: &Sync, now: Option<Timestamp>) -> Result<String, Error> {
     let done = tx.sync(id).await?.unwrap_or_else(|| sync.clone());
@@ -368,7 +336,8 @@ async fn end_run(tx: &mut Tx<'_>, id: Uuid, sync: &Sync, now: Option<Timestamp>)
         done.consolidation_processed,
         done.consolidation_errors,
         done.deleted,
-        done.watermark_after.map_or_else(|| "unchanged".to_owned(), |at| at.to_rfc3339()),
+        done.watermark_after
+            .map_or_else(|| "not set, so the next sync reads all records".to_owned(), |at| at.to_rfc3339(),),
     );
     record_event(tx, sync, Level::Info, &text, now).await?;
     let metadata = serde_json::json!({

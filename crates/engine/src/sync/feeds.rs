@@ -8,7 +8,7 @@ use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tidemill_core::feed::{Feed, RunType, Watermark};
+use tidemill_core::feed::{CursorUnit, Feed, RunType, Watermark};
 use tidemill_core::feed_definition::TableName;
 use tidemill_core::reach::{DefinedBy, Reach, ReachError, Use};
 use tidemill_core::records::{FeedRecord, WatermarkChange};
@@ -369,7 +369,10 @@ impl Syncs {
                         return Err(Error::refused(RefusalCode::UnknownFeed, message));
                     };
                     let moment = tx.database_now(now).await?;
-                    check_passed(&name, watermark.as_ref(), moment)?;
+                    // A number has no clock.
+                    if found.feed.cursor_unit() == CursorUnit::Time {
+                        check_passed(&name, watermark.as_ref(), moment)?;
+                    }
                     let change = WatermarkChange {
                         changed_at: moment,
                         before: found.watermark.map(|watermark| watermark.last_updated_at),

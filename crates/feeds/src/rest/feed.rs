@@ -236,9 +236,9 @@ const fn number_of(watermark: Timestamp) -> i64 {
     watermark.timestamp_micros()
 }
 
-/// Returns the watermark that stands for a number.
+/// Returns the watermark that stands for a number; the nearest one if the number is out of range.
 pub fn time_of(number: i64) -> Timestamp {
-    tidemill_core::time::from_micros(number)
+    tidemill_core::time::watermark_from_micros(number)
 }
 
 /// Derives the version of the mapping from everything that determines a row.

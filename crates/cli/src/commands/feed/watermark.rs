@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use tidemill_client::Client;
 use tidemill_core::Timestamp;
 use tidemill_core::feed::{CursorUnit, Watermark};
-use tidemill_core::time::from_micros;
+use tidemill_core::time::watermark_from_micros;
 use tidemill_wire::feeds::SetWatermark;
 
 /// A watermark on the command line.
@@ -33,7 +33,7 @@ impl Mark {
     fn resolve(self, unit: CursorUnit, now: Timestamp) -> Result<Timestamp, Failure> {
         match (self, unit) {
             (Self::When(when), CursorUnit::Time) => Ok(when.resolve_future(now)),
-            (Self::Number(number), CursorUnit::Number) => Ok(from_micros(number)),
+            (Self::Number(number), CursorUnit::Number) => Ok(watermark_from_micros(number)),
             (Self::Number(number), CursorUnit::Time) => {
                 Err(Failure::usage(format!("the watermark of this feed is a time, not the number {number}"))
                     .with_hint("write a time such as 2026-02-14T10:30:00Z"))

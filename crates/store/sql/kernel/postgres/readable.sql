@@ -119,13 +119,20 @@ $$;
 -- Tables that operators edit with plain SQL refuse unreadable values. Each has one trigger, generated from its columns,
 -- that checks only the columns a statement changes. Runs and events have guards of their own. Tables with thousands of
 -- writes, such as pages and messages, have none: an unreadable row of theirs is skipped when it is read.
+-- Watermarks may hold numbers, which are times after the year 9999. Rust reads them up to the year 262142.
 DO $make$
 DECLARE
     v_table  record;
 BEGIN
     FOR v_table IN
         SELECT c.oid::regclass AS name, 'guard_' || c.relname AS guard,
-               string_agg(CASE WHEN a.atttypid = 'timestamptz'::regtype
+               string_agg(CASE WHEN a.attname IN ('last_updated_at', 'copied_updated_at', 'watermark_before',
+                                                  'watermark_after', 'updated_from')
+                   THEN format('IF NEW.%1$I IS DISTINCT FROM OLD.%1$I AND NOT (NEW.%1$I IS NULL '
+                               'OR NEW.%1$I BETWEEN ''0001-01-01 00:00:00+00'' '
+                               'AND ''262142-12-31 23:59:59.999999+00'') THEN '
+                               'PERFORM {ops}.refuse_time(%1$L, NEW.%1$I); END IF;', a.attname)
+                   WHEN a.atttypid = 'timestamptz'::regtype
                    THEN format('IF NEW.%1$I IS DISTINCT FROM OLD.%1$I AND NOT {ops}.is_readable_time(NEW.%1$I) THEN '
                                'PERFORM {ops}.refuse_time(%1$L, NEW.%1$I); END IF;', a.attname)
                    ELSE format('IF NEW.%1$I IS DISTINCT FROM OLD.%1$I THEN '
