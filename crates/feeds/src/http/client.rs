@@ -410,9 +410,9 @@ mod tests {
             assert_eq!(error.kind, kind, "{status}");
         }
         let forbidden = StatusCode::FORBIDDEN;
-        let limited = refused(forbidden, Some(Duration::from_secs(60)), b"slow down", Quotation::Body);
+        let limited = refused(forbidden, Some(Duration::from_mins(1)), b"slow down", Quotation::Body);
         assert_eq!(limited.kind, ErrorKind::RateLimited);
-        assert_eq!(limited.retry_after, Some(Duration::from_secs(60)));
+        assert_eq!(limited.retry_after, Some(Duration::from_mins(1)));
         let body = br#"{"errors":[{"message":"token expired"}]}"#;
         let expired = refused(StatusCode::BAD_REQUEST, None, body, Quotation::Graphql);
         assert_eq!(expired.kind, ErrorKind::Unauthorized);
