@@ -274,6 +274,10 @@ pub const FEED_KEY_PARTS_MAX: usize = 8;
 pub const EXPRESSION_BYTES_MAX: usize = 1024;
 /// Levels of nested comprehensions such as `map` and `exists` in a CEL expression.
 pub const EXPRESSION_LOOPS_MAX: usize = 2;
+/// Steps that all CEL expressions over one small record may need together. A large record may need more.
+pub const EXPRESSION_STEPS_MAX: u64 = 200_000;
+/// Values in a list or a map that a CEL expression builds from a small record. A large record may have more.
+pub const EXPRESSION_VALUES_MAX: u64 = 100_000;
 /// Digits of a number in a record.
 pub const NUMBER_DIGITS_MAX: usize = 1_000;
 /// Ids in one lookup request to a feed.

@@ -10,12 +10,14 @@ use tidemill_core::feed_definition::ColumnValue;
 use tidemill_core::feed_definition::target::ContractMode;
 use tidemill_core::limits::READ_BYTES_MAX;
 use tidemill_core::records::Stage;
-use tidemill_feeds::Mapped;
 use tidemill_feeds::rest::{ContractRow, MappedRow, Verdict, apply_contract};
+use tidemill_feeds::{MapError, Mapped};
 use tidemill_store::{Error, NewReject, OpenRecord, PricedStone, RefusalCode, TargetRow, Tx};
 
 /// New keys of the source that one sync reports at most.
 const NEW_KEYS_MAX: usize = 50;
+
+type MappedRecord = (OpenRecord, Result<Mapped, MapError>);
 
 /// A row that is ready to be written.
 enum Built {
@@ -51,8 +53,8 @@ impl ConsolidationContext {
             left = open.left;
             let (mut diamonds, mut rows, mut rejects) = (Vec::new(), Vec::new(), Vec::new());
             let mut absent = AbsentColumns::default();
-            for record in open.read {
-                match self.build(&record) {
+            for (record, mapped) in self.map_all(open.read).await? {
+                match self.build(&record, mapped) {
                     Ok(Built::Diamond(diamond)) => diamonds.push(*diamond),
                     Ok(Built::Row(row, missing)) => {
                         absent.add(missing);
@@ -95,8 +97,23 @@ impl ConsolidationContext {
         Ok(written)
     }
 
-    fn build(&self, record: &OpenRecord) -> Result<Built, BuildError> {
-        match self.source.map(&record.payload).map_err(|error| BuildError::Reject(error.to_string()))? {
+    /// Maps records outside the threads of the runtime, because expressions may take long over large records.
+    async fn map_all(&self, records: Vec<OpenRecord>) -> Result<Vec<MappedRecord>, Error> {
+        let source = self.source.clone();
+        let map = move || {
+            let mapped = records.into_iter().map(|record| {
+                let mapped = source.map(&record.payload);
+                (record, mapped)
+            });
+            mapped.collect()
+        };
+        let failed =
+            |error| Error::refused(RefusalCode::BadValue, format!("the records were not mapped: {error}"));
+        tokio::task::spawn_blocking(map).await.map_err(failed)
+    }
+
+    fn build(&self, record: &OpenRecord, mapped: Result<Mapped, MapError>) -> Result<Built, BuildError> {
+        match mapped.map_err(|error| BuildError::Reject(error.to_string()))? {
             Mapped::Diamond(mut stone) => {
                 stone.stone_id.clone_from(&record.record_id);
                 let priced = self.rules.price(&self.tables.feed, &stone);
@@ -155,7 +172,7 @@ impl ConsolidationContext {
         }
         let Some(sync) = tx.sync(self.sync).await? else { return Ok(()) };
         let text = format!(
-            "the source has fields without a column: {}; name them in the definition and apply it to add columns",
+            "the source has fields without a column: {}; apply the unchanged definition again to add columns",
             new.join(", ")
         );
         super::plan::record_event(tx, &sync, Level::Warn, &text, now).await

@@ -13,6 +13,7 @@ use super::watermark::advance_watermark;
 use crate::trace::of_sync;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tidemill_core::Json;
 use tidemill_core::Timestamp;
 use tidemill_core::batch_size::BatchSize;
@@ -27,6 +28,7 @@ use tidemill_core::run::{ChangeOutcome, EndCause, RunState};
 use tidemill_core::sync::SyncState;
 use tidemill_feeds::Feed as Source;
 use tidemill_store::{BuildVersions, Error, FeedTables, PageRow, Refusal, RefusalCode, TargetTable, Tx};
+use tokio::time::Instant;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
@@ -234,7 +236,10 @@ impl Syncs {
                     let pages = tx.pages_from(context.sync, &partition.partition_id, from, records).await?;
                     let mut cursor = BatchCursor::new(&pages, partition.next_offset, records);
                     let mut rejected = 0;
-                    while let Some(ids) = cursor.next_ids() {
+                    let began = Instant::now();
+                    while began.elapsed() < BATCH_TIME_MAX
+                        && let Some(ids) = cursor.next_ids()
+                    {
                         let written = context.write_open(&mut tx, ids, settings.upsert, now).await?;
                         rejected += written.rejected;
                         cursor.learn(written.bytes);
@@ -301,6 +306,10 @@ impl Syncs {
         Ok(completed.is_some())
     }
 }
+
+/// Time after which a batch takes no further records, so that expressions over large records do not keep its transaction
+/// open.
+const BATCH_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Longest idle time of a transaction: the database ends it, so that a frozen replica does not block the others.
 const IDLE_SECS: u32 = 30;

@@ -1,11 +1,16 @@
 //! CEL expressions over a record.
 //!
-//! CEL has no loops without an end and no access to the environment. The text, its nesting, the nesting of
-//! comprehensions and the size of the result are bounded, so that an expression cannot use much time or memory.
+//! CEL has no loops without an end and no access to the environment, but nested loops over a large record take hours.
+//! The text, its nesting and the nesting of comprehensions are bounded when the expression is compiled. Before it runs,
+//! its steps and the values that it builds are estimated from the lengths of the lists in the record; an expression
+//! above the limit does not run. The expressions of one record share the limit. The size of a result is bounded too.
+
+mod cost;
 
 use cel::common::ast::{EntryExpr, Expr};
 use cel::objects::{Key, Map};
 use cel::{Context, IdedExpr, Program, Value};
+use cost::{Estimate, Limits};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -42,6 +47,10 @@ pub enum ExpressionError {
     ResultType,
     #[error("has a result of more than {0} bytes")]
     ResultTooLarge(usize),
+    #[error("needs up to {steps} steps over this record, and {left} of {max} are left for it")]
+    TooManySteps { steps: u64, left: u64, max: u64 },
+    #[error("builds up to {values} values from this record; at most {max} are allowed")]
+    TooManyValues { values: u64, max: u64 },
 }
 
 /// A compiled CEL expression over a record.
@@ -87,15 +96,56 @@ impl Expression {
         self
     }
 
-    /// Evaluates the expression. Integers beyond 64 bits are texts in it, so that no digit is lost.
+    /// Evaluates the expression over one record.
     pub fn evaluate(&self, record: &JsonValue) -> Result<JsonValue, ExpressionError> {
+        Evaluator::new(record).evaluate(self)
+    }
+}
+
+/// Evaluates expressions over one record, whose steps are limited together.
+pub(super) struct Evaluator<'r> {
+    record: &'r JsonValue,
+    /// The limits and the steps that are left, and the record as a variable. Absent before the first expression.
+    prepared: Option<Prepared>,
+}
+
+struct Prepared {
+    limits: Limits,
+    steps_left: u64,
+    context: Context<'static, 'static>,
+}
+
+impl Prepared {
+    fn new(record: &JsonValue) -> Self {
+        let limits = Limits::of(record);
         let mut context = Context::default();
         context.add_variable_from_value("record", to_cel(record));
-        let value = self.program.execute(&context).map_err(|error| {
+        Self { limits, steps_left: limits.steps, context }
+    }
+}
+
+impl<'r> Evaluator<'r> {
+    pub(super) const fn new(record: &'r JsonValue) -> Self {
+        Self { record, prepared: None }
+    }
+
+    /// Evaluates an expression. Integers beyond 64 bits are texts in it, so that no digit is lost.
+    pub(super) fn evaluate(&mut self, expression: &Expression) -> Result<JsonValue, ExpressionError> {
+        let prepared = self.prepared.get_or_insert_with(|| Prepared::new(self.record));
+        let program = &expression.program;
+        let (steps, values) = Estimate::of(program.expression(), self.record);
+        let Limits { steps: steps_max, values: values_max } = prepared.limits;
+        if values > values_max {
+            return Err(ExpressionError::TooManyValues { values, max: values_max });
+        }
+        let left = prepared.steps_left.checked_sub(steps);
+        prepared.steps_left =
+            left.ok_or(ExpressionError::TooManySteps { steps, left: prepared.steps_left, max: steps_max })?;
+        let value = program.execute(&prepared.context).map_err(|error| {
             let message = error.to_string();
             ExpressionError::Evaluation(message.chars().take(200).collect())
         })?;
-        let mut budget = Budget { left: self.bytes_max, max: self.bytes_max };
+        let mut budget = Budget { left: expression.bytes_max, max: expression.bytes_max };
         from_cel(&value, 0, &mut budget)
     }
 }
@@ -304,6 +354,73 @@ mod tests {
         let loops = "[1].map(a, [1].map(b, [1].map(c, c)))";
         assert_eq!(Expression::compile(loops).err(), Some(ExpressionError::TooManyLoops));
         assert!(Expression::compile("[1].map(a, [1].map(b, a + b))").is_ok());
+    }
+
+    #[test]
+    fn nested_loops_over_a_large_record_are_refused_at_once() {
+        let numbers = |count: usize| {
+            let record = format!(r#"{{"id":1,"l":[{}]}}"#, vec!["0"; count].join(","));
+            JsonValue::parse(record.as_bytes(), 64).unwrap()
+        };
+        let (small, large) = (numbers(100), numbers(120_000));
+        for text in [
+            "record.l.all(a, record.l.all(b, a == b))",
+            "record.l.map(a, record.l)",
+            "record.l.map(a, record.l.map(b, a + b))",
+            "record.l.exists(a, record.l == record.l.map(b, b + a))",
+            "record.l.all(a, string(a).matches('(a{100}){100}') || a in record.l)",
+        ] {
+            let expression = Expression::compile(text).unwrap();
+            let began = std::time::Instant::now();
+            let found = expression.evaluate(&large);
+            let is_refused = matches!(
+                found,
+                Err(ExpressionError::TooManySteps { .. } | ExpressionError::TooManyValues { .. })
+            );
+            assert!(is_refused, "{text}: {found:?}");
+            // It takes milliseconds; the loops would take hours.
+            assert!(began.elapsed().as_secs() < 20, "{text}: {:?}", began.elapsed());
+        }
+        let nested = Expression::compile("record.l.all(a, record.l.all(b, a == b))").unwrap();
+        assert_eq!(nested.evaluate(&small), Ok(JsonValue::Bool(true)));
+        let once = Expression::compile("record.l.map(a, a + 1).exists(a, a == 2)").unwrap();
+        assert_eq!(once.evaluate(&large), Ok(JsonValue::Bool(false)));
+    }
+
+    #[test]
+    fn expressions_of_a_record_share_the_steps() {
+        let record = format!(r#"{{"l":[{}]}}"#, vec!["0"; 100].join(","));
+        let record = JsonValue::parse(record.as_bytes(), 64).unwrap();
+        let nested = Expression::compile("record.l.all(a, record.l.all(b, a == b))").unwrap();
+        let mut evaluator = Evaluator::new(&record);
+        assert!(evaluator.evaluate(&nested).is_ok());
+        let found = evaluator.evaluate(&nested);
+        assert!(matches!(found, Err(ExpressionError::TooManySteps { .. })), "{found:?}");
+        // A short expression still fits.
+        let sum = Expression::compile("size(record.l) + 1").unwrap();
+        assert_eq!(evaluator.evaluate(&sum).map(|sum| sum.to_json()).as_deref(), Ok("101"));
+    }
+
+    /// Any expression that runs ends soon, because its steps are limited. The limit of time is far above the usual one.
+    #[test]
+    fn expression_at_the_limit_of_steps_ends_soon() {
+        let record =
+            format!(r#"{{"l":[{}],"w":[{}]}}"#, vec!["7"; 100].join(","), vec!["\"abc\""; 100].join(","));
+        let record = JsonValue::parse(record.as_bytes(), 64).unwrap();
+        for text in [
+            "record.l.all(a, record.l.all(b, a == b))",
+            "record.w.map(a, a + a + a + a).all(a, a.matches('^(abc){4}$'))",
+            "record.l.filter(a, a in record.l)",
+        ] {
+            let expression = Expression::compile(text).unwrap();
+            let (steps, _) = Estimate::of(expression.program.expression(), &record);
+            assert!(steps > 10_000, "{text} needs only {steps} steps");
+            let began = std::time::Instant::now();
+            expression.evaluate(&record).unwrap_or_else(|error| panic!("{text}: {error}"));
+            let took = began.elapsed();
+            println!("{text}: {steps} steps in {took:?}");
+            assert!(took.as_secs() < 10, "{text}: {steps} steps took {took:?}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Maps records to columns.
 
 use super::ANSWER_DEPTH_MAX;
-use super::expression::{Expression, ExpressionError};
+use super::expression::{Evaluator, Expression, ExpressionError};
 use tidemill_core::feed_definition::paging::DeleteFlag;
 use tidemill_core::feed_definition::value::ParseError;
 use tidemill_core::feed_definition::{
@@ -71,11 +71,12 @@ impl Mapper {
             unused_keys: Vec::new(),
             absent: Vec::new(),
         };
+        let mut evaluator = Evaluator::new(&record);
         for mapped in &self.columns {
             if mapped.is_absent(&record) {
                 row.absent.push(mapped.column.name.clone());
             }
-            match mapped.value(&record) {
+            match mapped.value(&record, &mut evaluator) {
                 Ok(value) => row.values.push((mapped.column.name.clone(), value)),
                 Err(error) => row.errors.push(error),
             }
@@ -107,7 +108,7 @@ impl MappedColumn {
         }
     }
 
-    fn value(&self, record: &JsonValue) -> Result<ColumnValue, ColumnError> {
+    fn value(&self, record: &JsonValue, evaluator: &mut Evaluator<'_>) -> Result<ColumnValue, ColumnError> {
         if let Some(constant) = &self.constant {
             return Ok(constant.clone());
         }
@@ -116,7 +117,7 @@ impl MappedColumn {
                 column: self.column.name.clone(),
                 reason: error.to_string(),
             };
-            let value = expression.evaluate(record).map_err(as_error)?;
+            let value = evaluator.evaluate(expression).map_err(as_error)?;
             return self.column.value_of(Some(&value));
         }
         match &self.column.source {
