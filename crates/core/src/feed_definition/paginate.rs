@@ -235,7 +235,7 @@ fn next_token(paginator: &Paginator, place: &Place, answer: &Answer<'_>) -> Resu
         return Err(PaginationError::TokenTooLong { bytes: token.len() });
     }
     if token.contains('\0') {
-        return Err(PaginationError::InvalidToken { path: "the token".to_owned(), found: "a text with NUL" });
+        return Err(PaginationError::NulInToken);
     }
     let is_same = place.token.as_deref() == Some(&*token) || link::is_same_url(paginator, answer.url, &token);
     if is_same {

@@ -79,10 +79,10 @@ impl FeedDefinition {
                 params.push((incremental.start.clone(), incremental.spell(from)?));
             }
             (Some(_), None) => return Err(QueryError::NoIncremental),
-            (None, Some(Incremental { start, initial_value: Some(value), .. })) => {
-                params.push((start.clone(), ParamValue::Text(value.clone())));
+            (None, Some(incremental)) => {
+                params.extend(incremental.initial().map(|value| (incremental.start.clone(), value)));
             }
-            (None, _) => {}
+            (None, None) => {}
         }
         Ok(params)
     }
@@ -172,7 +172,7 @@ impl RangeSpec {
             TimeFormat::Date | TimeFormat::Unix => TimeDelta::seconds(1),
         };
         let last = end.checked_sub_signed(step).ok_or(QueryError::InvalidTime { value })?;
-        Ok(ParamValue::Text(write_time(last, format)))
+        Ok(time_param(last, format))
     }
 
     /// Writes a boundary as the source expects it.
@@ -182,18 +182,36 @@ impl RangeSpec {
             RangeKind::Money { decimals } => ParamValue::Decimal(unscaled(value, decimals)),
             RangeKind::Time { format } => {
                 let time = Timestamp::from_timestamp(value, 0).ok_or(QueryError::InvalidTime { value })?;
-                ParamValue::Text(write_time(time, format))
+                time_param(time, format)
             }
         })
     }
 }
 
+/// Writes a time as the source expects it: as an integer if its format is one.
+fn time_param(time: Timestamp, format: TimeFormat) -> ParamValue {
+    match format {
+        TimeFormat::Unix => ParamValue::Integer(time.timestamp()),
+        TimeFormat::UnixMs => ParamValue::Integer(time.timestamp_millis()),
+        TimeFormat::Rfc3339 | TimeFormat::Date => ParamValue::Text(write_time(time, format)),
+    }
+}
+
 impl Incremental {
+    /// Returns the start value of a feed that has no watermark yet.
+    fn initial(&self) -> Option<ParamValue> {
+        let text = self.initial_value.as_ref()?;
+        let is_number = match self.kind {
+            CursorKind::Number { .. } => true,
+            CursorKind::Time { format, .. } => matches!(format, TimeFormat::Unix | TimeFormat::UnixMs),
+        };
+        let number = if is_number { text.parse().ok() } else { None };
+        Some(number.map_or_else(|| ParamValue::Text(text.clone()), ParamValue::Integer))
+    }
+
     fn spell(&self, value: CursorValue) -> Result<ParamValue, QueryError> {
         match (value, self.kind) {
-            (CursorValue::Time(time), CursorKind::Time { format, .. }) => {
-                Ok(ParamValue::Text(write_time(time, format)))
-            }
+            (CursorValue::Time(time), CursorKind::Time { format, .. }) => Ok(time_param(time, format)),
             (CursorValue::Number(number), CursorKind::Number { .. }) => Ok(ParamValue::Integer(number)),
             (CursorValue::Time(_), CursorKind::Number { .. })
             | (CursorValue::Number(_), CursorKind::Time { .. }) => Err(QueryError::CursorType),

@@ -47,6 +47,8 @@ pub enum PaginationError {
     NoKey { path: String },
     #[error("answered {found} in `{path}` instead of a cursor")]
     InvalidToken { path: String, found: &'static str },
+    #[error("answered a cursor with a NUL character, which databases cannot store")]
+    NulInToken,
     #[error("answered a cursor of {bytes} bytes; at most {FEED_TOKEN_BYTES_MAX} are allowed")]
     TokenTooLong { bytes: usize },
 }

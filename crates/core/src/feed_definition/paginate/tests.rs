@@ -263,6 +263,14 @@ fn same_cursor_twice_is_a_lie() {
     assert_eq!(odd, Err(PaginationError::InvalidToken { path: "next".into(), found: "an object" }));
     let long = reply(&format!("{{\"next\":\"{}\"}}", "x".repeat(FEED_TOKEN_BYTES_MAX + 1)), 3);
     assert!(matches!(next(&cursor(), &trust, &at(0), &long), Err(PaginationError::TokenTooLong { .. })));
+    let header_cursor = Paginator::HeaderCursor {
+        cursor_key: "X-Next".into(),
+        cursor: query("cursor"),
+        limit: None,
+        page_size: 10,
+    };
+    let nul = next(&header_cursor, &trust, &at(0), &reply("{}", 3).header("x-next", "a\0b"));
+    assert_eq!(nul, Err(PaginationError::NulInToken));
 }
 
 #[test]

@@ -119,6 +119,25 @@ fn incremental_start_is_written_in_its_format() {
 }
 
 #[test]
+fn initial_value_has_the_type_and_format_of_the_cursor() {
+    let initial = |keys: &str| {
+        let feed = definition(&format!("incremental: {{cursor_path: at, start_param: since, {keys}}}"));
+        feed.filter_params(&RecordQuery::default()).unwrap().remove(0).1
+    };
+    let text = |text: &str| ParamValue::Text(text.to_owned());
+    for (keys, expected) in [
+        ("kind: number, initial_value: 5", ParamValue::Integer(5)),
+        ("kind: number, initial_value: '-7'", ParamValue::Integer(-7)),
+        ("initial_value: 2026-01-31", text("2026-01-31T00:00:00Z")),
+        ("format: date, initial_value: '2026-01-31T12:00:00Z'", text("2026-01-31")),
+        ("format: unix, initial_value: 1769860800", ParamValue::Integer(1_769_860_800)),
+        ("format: unix_ms, initial_value: 2026-01-31", ParamValue::Integer(1_769_817_600_000)),
+    ] {
+        assert_eq!(initial(keys), expected, "{keys}");
+    }
+}
+
+#[test]
 fn overlap_moves_the_start_before_the_watermark() {
     let time = definition("incremental: {cursor_path: u, start_param: s, overlap: 1h}").incremental.unwrap();
     let at = |text: &str| CursorValue::Time(timestamp(text, None).unwrap());

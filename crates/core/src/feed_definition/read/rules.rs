@@ -5,6 +5,7 @@ use super::request::request_path;
 use super::{required_param, value_path};
 use crate::definition::error::{DefinitionErrors, shown};
 use crate::definition::fields::Fields;
+use crate::feed_definition::cast::{timestamp, write_time};
 use crate::feed_definition::number::scaled;
 use crate::feed_definition::paging::{
     CursorKind, DeleteFlag, Deletes, EndRule, Incremental, Lookup, PageAccess, Paginator, TimeFormat, Trust,
@@ -49,8 +50,31 @@ pub(super) fn incremental(fields: &Fields, errors: &mut DefinitionErrors) -> Opt
         let format = fields.word("format", &FORMATS, errors).unwrap_or_default();
         CursorKind::Time { format, overlap_secs: overlap.unwrap_or(default) }
     };
-    let initial_value = fields.text("initial_value", FEED_PARAM_BYTES_MAX, errors);
+    let initial_value = initial_value(fields, kind, errors);
     Some(Incremental { cursor_path: cursor_path?, start: start?, kind, initial_value })
+}
+
+/// Reads the start value, and writes it as the source expects it.
+fn initial_value(fields: &Fields, kind: CursorKind, errors: &mut DefinitionErrors) -> Option<String> {
+    let text = fields.text("initial_value", FEED_PARAM_BYTES_MAX, errors)?;
+    let (found, message, hint) = match kind {
+        CursorKind::Number { .. } => {
+            (text.parse::<i64>().ok().map(|number| number.to_string()), "a whole number", "write `0`")
+        }
+        CursorKind::Time { format, .. } => {
+            let time = timestamp(&text, Some(format)).or_else(|| timestamp(&text, None));
+            (
+                time.map(|time| write_time(time, format)),
+                "a time",
+                "write `2026-01-31` or `2026-01-31T12:00:00Z`",
+            )
+        }
+    };
+    if found.is_none() {
+        let at = fields.at("initial_value");
+        errors.hint(at, format!("the `initial_value` `{}` is not {message}", shown(&text)), hint);
+    }
+    found
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! Tests of the parser of feed definitions.
 
+mod missing_keys;
+
 use super::*;
 use crate::feed_definition::paging::{
     Bound, CursorKind, EndRule, Lookup, Paginator, Partition, TotalLocation,
@@ -278,6 +280,17 @@ const FAULTS: &[(&str, &str, &str)] = &[
         "belongs to the kind `time`",
     ),
     (
+        "incremental",
+        "{cursor_path: u, start_param: s, kind: number, initial_value: 2026-01-31}",
+        "`2026-01-31` is not a whole number",
+    ),
+    ("incremental", "{cursor_path: u, start_param: s, initial_value: soon}", "`soon` is not a time"),
+    (
+        "incremental",
+        "{cursor_path: u, start_param: s, format: unix, initial_value: '1.5.2'}",
+        "is not a time",
+    ),
+    (
         "partition",
         "{type: heatmap, kind: number, from: 0, to: 9, from_param: a, to_param: b}",
         "has no `count`",
@@ -341,15 +354,20 @@ const FAULTS: &[(&str, &str, &str)] = &[
     ("into", "{table: shop.x, schema_contract: frozen}", "unknown value `frozen`"),
 ];
 
+/// Checks that a section has an error with these words, in its line.
+fn check_fault(section: &str, text: &str, words: &str) {
+    let text = minimal(&[(section, text)]);
+    let line = 1 + text.lines().position(|line| line.starts_with(&format!("{section}:"))).unwrap();
+    let errors = parse(&text).expect_err(&text);
+    let found = errors.iter().find(|error| error.message.contains(words));
+    let found = found.unwrap_or_else(|| panic!("{text}\nexpected: {words}\nfound: {errors:#?}"));
+    assert_eq!(found.line, line, "{text}\n{found:?}");
+}
+
 #[test]
 fn each_fault_is_reported_with_its_line() {
     for (section, text, words) in FAULTS {
-        let text = minimal(&[(section, text)]);
-        let line = 1 + text.lines().position(|line| line.starts_with(&format!("{section}:"))).unwrap();
-        let errors = parse(&text).expect_err(&text);
-        let found = errors.iter().find(|error| error.message.contains(words));
-        let found = found.unwrap_or_else(|| panic!("{text}\nexpected: {words}\nfound: {errors:#?}"));
-        assert_eq!(found.line, line, "{text}\n{found:?}");
+        check_fault(section, text, words);
     }
 }
 
