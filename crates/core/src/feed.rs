@@ -265,6 +265,11 @@ impl Feed {
         )
     }
 
+    /// Returns the name of the rate limit that the feed shares with others of its project.
+    pub fn budget(&self) -> Option<&str> {
+        self.settings.get("definition")?.get("client")?.get("budget")?.as_str()
+    }
+
     /// Returns the text of the feed's definition file.
     pub fn definition_text(&self) -> Option<&str> {
         self.settings.get("text")?.as_str()

@@ -11,8 +11,10 @@ pub struct Budgets(Arc<Mutex<HashMap<(String, String), Budget>>>);
 #[derive(Debug)]
 struct Budget {
     limiter: Arc<RateLimiter>,
-    /// Rate of each feed, in requests per second. 0 means unlimited.
+    /// Rate of each open feed, in requests per second. 0 means unlimited.
     rates: HashMap<String, f64>,
+    /// Lowest rate of all feeds of the budget, also of those that only other processes have opened. 0 means unlimited.
+    lowest: f64,
 }
 
 /// The share of one feed in a budget.
@@ -36,6 +38,19 @@ impl Budgets {
 }
 
 impl Budgets {
+    /// Sets the lowest rate of all stored feeds of each budget, by project and name: this process's share of it. Budgets
+    /// without a rate are limited by their open feeds alone.
+    pub fn set_lowest(&self, lowest: &HashMap<(String, String), f64>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for key in lowest.keys() {
+            known.entry(key.clone()).or_default();
+        }
+        for (key, budget) in known.iter_mut() {
+            budget.lowest = lowest.get(key).copied().unwrap_or(0.0);
+            budget.apply();
+        }
+    }
+
     /// Removes a feed from its budget. Names of feeds are unique over all projects.
     pub(crate) fn leave(&self, feed: &str) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,13 +80,13 @@ impl BudgetMember {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { limiter: Arc::new(RateLimiter::new(0.0)), rates: HashMap::new() }
+        Self { limiter: Arc::new(RateLimiter::new(0.0)), rates: HashMap::new(), lowest: 0.0 }
     }
 }
 
 impl Budget {
     fn apply(&self) {
-        let limits = self.rates.values().copied().filter(|rate| *rate > 0.0);
+        let limits = self.rates.values().copied().chain([self.lowest]).filter(|rate| *rate > 0.0);
         self.limiter.set_rate(limits.reduce(f64::min).unwrap_or(0.0));
     }
 }
@@ -112,6 +127,29 @@ mod tests {
         assert!(time_of_three(&unlimited.limiter()).await >= Duration::from_millis(2_900));
         slow.set_rate(100.0);
         assert!(time_of_three(&fast.limiter()).await < Duration::from_secs(2));
+    }
+
+    /// Each process has opened one feed of the budget, and both know the rates of all feeds.
+    #[tokio::test(start_paused = true)]
+    async fn processes_with_one_feed_each_share_the_lowest_rate() {
+        let (one, other) = (Budgets::default(), Budgets::default());
+        let key = |name: &str| ("p".to_owned(), name.to_owned());
+        // Half of 2 requests per second for each of the two processes.
+        let lowest = HashMap::from([(key("shop"), 1.0), (key("other"), 0.5)]);
+        let fast = one.join("p", "shop", "fast", 50.0);
+        assert!(time_of_three(&fast.limiter()).await < Duration::from_secs(1));
+        one.set_lowest(&lowest);
+        other.set_lowest(&lowest);
+        let slow = other.join("p", "shop", "slow", 1.0);
+        let both = tokio::join!(time_of_three_owned(fast.limiter()), time_of_three_owned(slow.limiter()));
+        assert!(both.0 >= Duration::from_millis(1_900) && both.1 >= Duration::from_millis(1_900), "{both:?}");
+        // Without the slow feed, the rate of the other feed applies again.
+        one.set_lowest(&HashMap::new());
+        assert!(time_of_three(&fast.limiter()).await < Duration::from_secs(2));
+    }
+
+    async fn time_of_three_owned(limiter: Arc<RateLimiter>) -> Duration {
+        time_of_three(&limiter).await
     }
 
     #[tokio::test(start_paused = true)]

@@ -150,9 +150,11 @@ impl Feeds {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
-    /// Divides the rate of each feed by the number of processes.
-    pub(super) fn share(&self, processes: usize) {
+    /// Divides the rate of each feed, and of each budget of the stored feeds, by the number of processes.
+    pub(super) fn share(&self, processes: usize, stored: &[FeedRecord]) {
         self.processes.store(processes.max(1), Ordering::Relaxed);
+        let lowest = lowest_rates(stored).into_iter().map(|(key, rate)| (key, self.share_of(rate)));
+        self.budgets.set_lowest(&lowest.collect());
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         for (feed, source) in open.values() {
             source.set_rate(self.rate_of(feed));
@@ -160,11 +162,27 @@ impl Feeds {
     }
 
     /// Returns this process's share of a feed's rate.
-    #[expect(clippy::cast_precision_loss, reason = "there are few processes")]
     fn rate_of(&self, feed: &Feed) -> f64 {
-        let rate = if self.settings.unlimited { 0.0 } else { f64::from(feed.rate) };
+        self.share_of(feed.rate)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "there are few processes")]
+    fn share_of(&self, rate: u32) -> f64 {
+        let rate = if self.settings.unlimited { 0.0 } else { f64::from(rate) };
         rate / self.processes.load(Ordering::Relaxed).max(1) as f64
     }
+}
+
+/// Returns the lowest rate of each budget, by project and name. 0 is no limit.
+fn lowest_rates(stored: &[FeedRecord]) -> HashMap<(String, String), u32> {
+    let mut lowest = HashMap::new();
+    for FeedRecord { feed, .. } in stored.iter().filter(|record| record.feed.rate > 0) {
+        if let Some(budget) = feed.budget() {
+            let key = (feed.project_id.clone(), budget.to_owned());
+            lowest.entry(key).and_modify(|rate: &mut u32| *rate = feed.rate.min(*rate)).or_insert(feed.rate);
+        }
+    }
+    lowest
 }
 
 /// Returns the network that a feed may use, after a check of its variables, hosts and table.
@@ -388,10 +406,11 @@ impl Syncs {
         self.engine.store().feed(feed.to_owned()).await
     }
 
-    /// Divides the rates of feeds by the number of processes that send requests: page workers, and processes that only
-    /// plan or consolidate.
+    /// Divides the rates of feeds and budgets by the number of processes that send requests: page workers, and processes
+    /// that only plan or consolidate.
     pub(super) async fn share_rates(&self) {
         let Ok(workers) = self.engine.store().workers().await else { return };
+        let Ok(feeds) = self.engine.store().feeds().await else { return };
         let Ok(now) = self.engine.store().now(self.now()).await else { return };
         let since = now - chrono::TimeDelta::seconds(i64::try_from(limits::DEAD_AFTER_SECS).unwrap_or(20));
         let alive =
@@ -408,7 +427,7 @@ impl Syncs {
             .map(process)
             .filter(|other| !paging.contains(other))
             .collect();
-        self.feeds.share(pagers.len() + others.len());
+        self.feeds.share(pagers.len() + others.len(), &feeds);
     }
 }
 
