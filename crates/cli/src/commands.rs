@@ -86,9 +86,9 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
         Command::Flag { command } => api.run(|client| flag::command(client, command, out)).await,
         Command::PrepareForReboot(args) => api.run(|client| reboot::command(client, args, out)).await,
         Command::Feed { command: FeedCommand::Definition(command) } => {
-            feed::definition::command(command, out).await
+            feed::definition::command(command, &config, out).await
         }
-        Command::Feed { command } => api.run(|client| feed::command(client, command, out)).await,
+        Command::Feed { command } => api.run(|client| feed::command(client, command, &config, out)).await,
         Command::Sync { command } => api.run(|client| sync::command(client, command, out)).await,
         Command::Rule { command } => api.run(|client| rule::command(client, command, out)).await,
         Command::Queue { command } => api.run(|client| queue::command(client, command, out)).await,

@@ -15,12 +15,13 @@ use server::ServerConfig;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use sync::{PartitionLimits, QueueOverrides};
+use sync::{FeedAuthorities, PartitionLimits, QueueOverrides};
 use tidemill_core::limits;
 use tidemill_core::reach::Reach;
 use tidemill_engine::Upkeep;
 use tidemill_engine::alerts::AlertSettings;
 use tidemill_engine::sync::SyncSettings;
+use tidemill_feeds::Tuning;
 use tidemill_store::Pooler;
 
 /// Values of all configuration keys.
@@ -45,6 +46,7 @@ pub(crate) struct Config {
     pub(crate) batch: usize,
     pub(crate) upsert: usize,
     pub(crate) unlimited: bool,
+    pub(crate) feed_authorities: FeedAuthorities,
     pub(crate) partitions: PartitionLimits,
     pub(crate) queues: QueueOverrides,
     pub(crate) server: ServerConfig,
@@ -75,6 +77,7 @@ impl Default for Config {
             batch: sync.batch,
             upsert: sync.upsert,
             unlimited: false,
+            feed_authorities: FeedAuthorities::default(),
             partitions: PartitionLimits::default(),
             queues: QueueOverrides::default(),
             server: ServerConfig::default(),
@@ -94,6 +97,7 @@ impl Config {
             batch: self.batch,
             upsert: self.upsert,
             unlimited: self.unlimited,
+            tuning: self.feed_tuning(),
             partition_target: self.partitions.target.into(),
             partition_min: self.partitions.min.into(),
             partitions_full: self.partitions.full,
@@ -103,6 +107,11 @@ impl Config {
             grace: self.grace,
             ..SyncSettings::default()
         }
+    }
+
+    /// Returns the settings of the clients of feeds.
+    pub(crate) fn feed_tuning(&self) -> Tuning {
+        Tuning { authorities: self.feed_authorities.certificates.clone(), ..Tuning::default() }
     }
 
     pub(crate) fn upkeep(&self) -> Upkeep {

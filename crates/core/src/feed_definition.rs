@@ -20,7 +20,7 @@ pub mod target;
 pub mod value;
 
 pub use cast::{CastError, ColumnValue, cast};
-pub use infer::infer_columns;
+pub use infer::{add_columns, infer_columns};
 pub use paginate::{Answer, NextPage, PageRequest, PaginationError, Place, next_page, request_page};
 pub use paging::{
     Deletes, EndRule, Incremental, Lookup, PageAccess, Paginator, Partition, TotalLocation, Trust,
@@ -28,7 +28,7 @@ pub use paging::{
 pub use path::JsonPath;
 pub use query::{CursorValue, QueryError, QueryRange, RecordQuery};
 pub use read::{ExpressionCheck, parse, parse_with};
-pub use recognise::{Recognition, recognise};
+pub use recognise::{ClientKeys, Recognition, TryAuth, recognise};
 pub use request::{
     Auth, Body, ClientSpec, Credential, Method, Param, ParamTarget, ParamValue, RequestSpec, Resource,
     SecretName,

@@ -3,6 +3,8 @@
 
 #[path = "sync_trust/answers.rs"]
 mod answers;
+#[path = "sync_trust/bad_records.rs"]
+mod bad_records;
 #[path = "sync_trust/columns.rs"]
 mod columns;
 #[path = "sync_trust/coverage.rs"]
@@ -11,6 +13,10 @@ mod coverage;
 mod deletes;
 #[path = "sync_trust/fixture.rs"]
 mod fixture;
+#[path = "sync_trust/formats.rs"]
+mod formats;
+#[path = "sync_trust/locked_table.rs"]
+mod locked_table;
 #[path = "sync_trust/lookups.rs"]
 mod lookups;
 #[path = "sync_trust/numbers.rs"]
@@ -32,6 +38,12 @@ tidemill_testkit::on_both! {
     columns::optional_field_that_some_records_lose_is_emptied,
     columns::frozen_contract_fails_the_sync_with_the_value,
     columns::value_that_does_not_fit_is_discarded_as_the_contract_says,
+    columns::new_field_of_inferred_columns_is_added_by_the_same_definition,
+    bad_records::each_bad_record_is_rejected_alone,
+    bad_records::duplicate_id_is_one_row,
+    formats::cursor_of_each_format_finds_the_changes,
+    formats::heatmap_of_times_covers_every_record,
+    locked_table::lock_of_some_seconds_delays_the_sync_alone,
     deletes::replaced_table_equals_the_list_even_if_it_is_empty,
     deletes::threshold_keeps_all_rows_until_it_allows_the_deletion,
     deletes::absence_deletes_nothing_if_it_is_switched_off,
@@ -52,4 +64,5 @@ tidemill_testkit::on_both! {
     answers::invalid_json_fails_the_sync_and_loses_nothing,
     answers::deep_json_fails_the_sync_and_loses_nothing,
     answers::endless_answer_fails_the_sync_and_loses_nothing,
+    answers::slow_answers_delay_the_sync_alone,
 }

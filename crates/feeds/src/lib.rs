@@ -25,6 +25,7 @@ pub use circuit::{Admission, Circuit, CircuitPolicy};
 pub use csv::CsvFolder;
 pub use error::{ErrorClass, FeedError, MapError};
 pub use feed::{Endpoint, Feed, FeedCount, FeedFuture, Mapped, Reading, digest, endpoints, open, variables};
+pub use http::tls::Authorities;
 pub use network::{ListedHosts, Lookup, Network};
 pub use secret::Secret;
 pub use tuning::Tuning;

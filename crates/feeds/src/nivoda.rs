@@ -81,7 +81,7 @@ impl Nivoda {
             let checked = hosts.check(&endpoint.host, endpoint.port);
             checked.map_err(|reason| FeedError::out_of_reach(feed, reason))?;
         }
-        let tls = tls::config(tls::web()).map_err(invalid_endpoint)?;
+        let tls = tls::config(tls::roots(&tuning.authorities)).map_err(invalid_endpoint)?;
         let client =
             Client::new(url, f64::from(feed.rate), tls, network, tuning).map_err(invalid_endpoint)?;
         let missing = |what: &str| {

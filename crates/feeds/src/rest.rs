@@ -21,7 +21,7 @@ pub use feed::time_of;
 pub(crate) use feed::{RestFeed, digest};
 pub use map::{MappedRow, Mapper};
 pub use page::{RestItem, RestPage, RestRejection};
-pub use resolve::{Exploration, explore};
+pub use resolve::{Exploration, explore, explore_with};
 
 use crate::budgets::BudgetMember;
 use crate::http::client::{Client, ErrorKind, HttpRequest, Quotation, Reply, RequestError, excerpt, hide};
@@ -84,7 +84,7 @@ fn open_client(
         let refused = |reason| FeedError::OutOfReach { at: format!("feed `{name}`"), reason };
         hosts.check(&host, port).map_err(refused)?;
     }
-    let tls = tls::config(tls::web()).map_err(invalid)?;
+    let tls = tls::config(tls::roots(&tuning.authorities)).map_err(invalid)?;
     let client = Client::new(url.clone(), rate, tls, network, tuning).map_err(invalid)?;
     Ok(client.with_quotation(Quotation::Body))
 }

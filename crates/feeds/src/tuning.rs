@@ -1,9 +1,11 @@
-//! Timeouts, limits and retry counts of a feed's client. Only tests and the demo change them, to shorten the waits.
+//! Timeouts, limits, retry counts and trusted authorities of a feed's client. Only tests and the demo change the
+//! numbers, to shorten the waits.
 
+use crate::Authorities;
 use std::time::Duration;
 use tidemill_core::limits::FEED_TIMEOUT_SECS_MAX;
 
-/// Timeouts, size limits and retry counts of a feed's client.
+/// Timeouts, size limits, retry counts and trusted authorities of a feed's client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tuning {
     /// Number of retries after the first attempt of a request.
@@ -30,6 +32,8 @@ pub struct Tuning {
     pub item_bytes_max: usize,
     /// Largest size of a response without records in bytes.
     pub answer_bytes_max: usize,
+    /// Certificate authorities that the operator trusts in addition to the usual ones.
+    pub authorities: Authorities,
 }
 
 impl Default for Tuning {
@@ -48,6 +52,7 @@ impl Default for Tuning {
             token_margin: Duration::from_mins(5),
             item_bytes_max: 256 * 1024,
             answer_bytes_max: 1024 * 1024,
+            authorities: Authorities::default(),
         }
     }
 }

@@ -9,6 +9,7 @@ mod watermark;
 
 use super::sync::show::{self as sync_show, state_cell};
 use super::sync::watch as watch_sync;
+use crate::config::Config;
 use crate::failure::Failure;
 use crate::out::{Cell, Out, Style};
 use crate::requests;
@@ -25,9 +26,14 @@ use tidemill_store::Error;
 use tidemill_wire::feeds::{ListRejects, PutFeed, StartSync};
 use tidemill_wire::projects::Pause;
 
-pub(super) async fn command(client: Client, command: FeedCommand, out: Out) -> Result<ExitCode, Failure> {
+pub(super) async fn command(
+    client: Client,
+    command: FeedCommand,
+    config: &Config,
+    out: Out,
+) -> Result<ExitCode, Failure> {
     match command {
-        FeedCommand::Definition(command) => definition::command(command, out).await,
+        FeedCommand::Definition(command) => definition::command(command, config, out).await,
         FeedCommand::Add(add) => add_feed(&client, *add, out).await,
         FeedCommand::Apply(args) => apply::apply(&client, *args, out).await,
         FeedCommand::Rebuild { name, batch } => apply::rebuild(&client, &name, batch, out).await,

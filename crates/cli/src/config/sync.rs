@@ -7,6 +7,7 @@ use crate::times;
 use std::time::Duration;
 use tidemill_core::queue::{CONSOLIDATE, QueueSettings, WORK_DONE, WORK_ITEMS};
 use tidemill_engine::sync::SyncSettings;
+use tidemill_feeds::Authorities;
 
 /// Sizes and numbers of partitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +59,26 @@ impl PartitionLimits {
     pub(crate) fn error(&self) -> Option<String> {
         let error = || "sync.partition-min must not be larger than sync.partition-target".to_owned();
         (self.min > self.target).then(error)
+    }
+}
+
+/// Certificate authorities of feeds, and the file that contains them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct FeedAuthorities {
+    /// Empty if there is no file.
+    file: String,
+    pub(crate) certificates: Authorities,
+}
+
+impl FeedAuthorities {
+    /// Reads a file. An empty name stands for no file.
+    fn read(file: &str) -> Result<Self, String> {
+        if file.is_empty() {
+            return Ok(Self::default());
+        }
+        let pem = std::fs::read(file).map_err(|error| format!("could not read `{file}`: {error}"))?;
+        let certificates = Authorities::from_pem(&pem).map_err(|error| format!("`{file}`: {error}"))?;
+        Ok(Self { file: file.to_owned(), certificates })
     }
 }
 
@@ -164,6 +185,12 @@ queue_keys!("work-done", work_done, DONE_LOCK, DONE_DELIVERIES, DONE_WINDOW);
 queue_keys!("consolidate", consolidate, CONSOLIDATE_LOCK, CONSOLIDATE_DELIVERIES, CONSOLIDATE_WINDOW);
 
 pub(crate) const KEYS: &[Key] = &[
+    Key {
+        path: "sync.ca-file",
+        doc: "PEM file with certificate authorities of feeds, in addition to those of the system and the bundled ones.",
+        show: |config| quote(&config.feed_authorities.file),
+        set: |config, text| FeedAuthorities::read(text).map(|read| config.feed_authorities = read),
+    },
     Key {
         path: "sync.page-size",
         doc: "Records per page of a feed; a feed may have a lower limit of its own.",

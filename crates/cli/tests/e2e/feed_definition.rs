@@ -214,6 +214,15 @@ fn page_definitions_are_valid() {
         ));
         paginators.push(example.split([' ', ',', '}']).nth(2).unwrap());
     }
+    let mut auths = Vec::new();
+    for example in page.split('`').filter(|span| span.starts_with("auth: {")) {
+        definitions.push(format!(
+            "version: 1\nfeed: orders\nclient:\n  base_url: https://api.test\n  {example}\n\
+             resource: {{path: /orders, primary_key: id}}\npaginator: offset\ninto: {{table: public.orders}}\n"
+        ));
+        auths.push(example.split([' ', ',', '}']).nth(2).unwrap());
+    }
+    assert_eq!(auths, ["none", "bearer", "http_basic", "api_key", "oauth2_client_credentials", "login"]);
     let schema: Value = serde_json::from_str(&tidemill(&fixture, &["feed", "schema"]).ok()).unwrap();
     let variants = schema["properties"]["paginator"]["oneOf"].as_array().unwrap();
     let names = variants.iter().filter_map(|variant| variant["properties"]["type"]["const"].as_str());

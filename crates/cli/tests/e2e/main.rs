@@ -15,6 +15,7 @@ mod feed_apply;
 mod feed_definition;
 mod feed_examples;
 mod feed_try;
+mod feed_try_access;
 mod fixture;
 mod floods;
 mod graph;

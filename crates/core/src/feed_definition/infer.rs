@@ -115,6 +115,20 @@ pub fn infer_columns<'a>(records: impl IntoIterator<Item = &'a JsonValue>) -> Ve
     columns.collect()
 }
 
+/// Adds the inferred columns whose field has none to the known columns, which stay as they are.
+pub fn add_columns(known: &[Column], inferred: Vec<Column>) -> Vec<Column> {
+    let mut columns = known.to_vec();
+    let mut names: HashSet<String> = known.iter().map(|column| column.name.clone()).collect();
+    for mut column in inferred {
+        if columns.len() < FEED_COLUMNS_MAX && !known.iter().any(|known| known.source == column.source) {
+            column.name = unique_name(column.name, &mut names);
+            column.nullable |= !known.is_empty();
+            columns.push(column);
+        }
+    }
+    columns
+}
+
 /// Converts a key such as `createdAt` to the name of a column: `created_at`.
 pub fn column_name(key: &str) -> String {
     let mut name = String::new();
@@ -202,6 +216,20 @@ mod tests {
                 ("c", ColumnType::Integer, true)
             ]
         );
+    }
+
+    #[test]
+    fn columns_of_new_fields_are_added_to_the_known_ones() {
+        let columns = |text: &str| infer_columns(&[JsonValue::parse(text.as_bytes(), 8).unwrap()]);
+        let known = columns(r#"{"id":1,"aB":1,"rare":true}"#);
+        let grown = add_columns(&known, columns(r#"{"a_b":"x","id":"now a text","new":2}"#));
+        assert_eq!(grown[..3], known);
+        let added: Vec<_> = grown[3..]
+            .iter()
+            .map(|column| (column.name.as_str(), column.column_type, column.nullable))
+            .collect();
+        assert_eq!(added, [("a_b_2", ColumnType::Text, true), ("new", ColumnType::Integer, true)]);
+        assert_eq!(add_columns(&[], known.clone()), known);
     }
 
     #[test]

@@ -7,6 +7,8 @@ mod paging;
 mod tests;
 mod yaml;
 
+pub use yaml::{ClientKeys, TryAuth};
+
 use super::cast::timestamp;
 use super::infer::infer_columns;
 use super::paging::{Paginator, TotalLocation};

@@ -2,8 +2,10 @@
 
 use super::Syncs;
 use super::feeds::{FeedChange, check_uses, network};
+use tidemill_core::definition::DefinitionError;
 use tidemill_core::feed::{Feed, REST_KIND};
-use tidemill_core::feed_definition::{FeedDefinition, Paginator};
+use tidemill_core::feed_definition::target::ContractMode;
+use tidemill_core::feed_definition::{Column, FeedDefinition, Paginator};
 use tidemill_core::records::FeedTablePlan;
 use tidemill_core::{Json, request};
 use tidemill_feeds::Secret;
@@ -13,43 +15,56 @@ use tidemill_store::{Error, Refusal, RefusalCode, TablePlan};
 impl Syncs {
     /// Returns a feed with the settings of its definition file. If the file leaves the paginator, the list of records
     /// or the columns open, one request resolves them, so that all syncs read and write alike. An unchanged file keeps
-    /// the stored result.
+    /// the stored result. If its columns are inferred and may evolve, the columns of new fields are added.
     pub(super) async fn with_definition(&self, feed: Feed, text: &str) -> Result<Feed, Error> {
-        let parsed = parse_definition(text).map_err(|errors| {
-            let first = errors.first().map(ToString::to_string).unwrap_or_default();
-            refused(format!("the definition is invalid (1 of {}): {first}", errors.len()))
-        })?;
+        let mut parsed = parse_definition(text).map_err(|errors| invalid(&errors))?;
         if parsed.feed != feed.feed {
             let named = &parsed.feed;
             return Err(refused(format!("the definition is of feed `{named}`, not of feed `{}`", feed.feed)));
         }
-        let known = self.engine.store().feeds().await?.into_iter().find(|known| known.feed.feed == feed.feed);
-        if let Some(known) = known
-            && known.feed.definition_text() == Some(text)
-        {
-            let Feed { project_id, created_at, defined_by, .. } = feed;
-            return Ok(Feed { project_id, created_at, defined_by, ..known.feed });
-        }
-        let is_open = leaves_open(&parsed);
         let columns_are_inferred = parsed.into.columns.is_empty();
+        let may_grow = columns_are_inferred && parsed.into.schema_contract.columns == ContractMode::Evolve;
+        let known = self.engine.store().feeds().await?.into_iter().find(|known| known.feed.feed == feed.feed);
+        let stored = known.as_ref().and_then(|known| known.feed.definition()).and_then(Result::ok);
+        let mut columns = Vec::new();
+        if let (Some(known), Some(stored)) = (known, stored) {
+            let is_unchanged = known.feed.definition_text() == Some(text);
+            if is_unchanged && !may_grow {
+                let Feed { project_id, created_at, defined_by, .. } = feed;
+                return Ok(Feed { project_id, created_at, defined_by, ..known.feed });
+            }
+            if may_grow && reads_alike(&parsed, &stored) {
+                columns.clone_from(&stored.into.columns);
+            }
+            if is_unchanged {
+                // The paginator and the list of records stay as they were recognised.
+                parsed = stored;
+                parsed.into.columns.clear();
+            }
+        }
         let feed = with_settings(feed, &parsed, text, columns_are_inferred);
         // Checks the reach before the first request, so that one error names all refused uses.
         check_uses(&feed, None, self.engine.reach())?;
-        if !is_open {
+        if !leaves_open(&parsed) {
             return Ok(feed);
         }
-        let pinned = self.pin(&feed, parsed).await?;
+        let pinned = self.pin(&feed, parsed, &columns).await?;
         Ok(with_settings(feed, &pinned, text, columns_are_inferred))
     }
 
-    /// Resolves the open parts of a definition with one request.
-    async fn pin(&self, feed: &Feed, definition: FeedDefinition) -> Result<FeedDefinition, Error> {
+    /// Resolves the open parts of a definition with one request. The known columns stay.
+    async fn pin(
+        &self,
+        feed: &Feed,
+        definition: FeedDefinition,
+        columns: &[Column],
+    ) -> Result<FeedDefinition, Error> {
         let reach = self.engine.reach();
         let network = network(feed, reach).map_err(|error| refused(error.to_string()))?;
         let secrets = |name: &str| std::env::var(name).ok().map(Secret::new);
         let source = RestSource::new(definition, &secrets, &network, self.settings.tuning.clone());
         let pinned = match source {
-            Ok(source) => source.pinned().await,
+            Ok(source) => source.pinned(columns).await,
             Err(error) => Err(error),
         };
         pinned.map_err(|error| {
@@ -112,6 +127,29 @@ fn definition_in(feed: &Feed) -> Result<FeedDefinition, Error> {
     let (name, kind) = (&feed.feed, &feed.kind);
     let none = || refused(format!("feed `{name}` is of the kind `{kind}`, which has no table of its own"));
     feed.definition().ok_or_else(none)?.map_err(refused)
+}
+
+/// Whether two definitions read the same records into the same table.
+fn reads_alike(one: &FeedDefinition, other: &FeedDefinition) -> bool {
+    one.into.table == other.into.table
+        && one.into.primary_key == other.into.primary_key
+        && one.resource.request == other.resource.request
+        && one.resource.primary_key == other.resource.primary_key
+}
+
+/// Returns the refusal of a text with errors.
+fn invalid(errors: &[DefinitionError]) -> Error {
+    let first = errors.first().map(ToString::to_string).unwrap_or_default();
+    let more = match errors.len() {
+        0 | 1 => String::new(),
+        2 => " (and 1 more error)".to_owned(),
+        count => format!(" (and {} more errors)", count - 1),
+    };
+    Error::Refused(Refusal {
+        code: RefusalCode::BadValue,
+        message: format!("the definition is invalid: {first}{more}"),
+        hint: Some("tidemill feed check FILE".to_owned()),
+    })
 }
 
 /// Whether a request must decide a part of the definition.

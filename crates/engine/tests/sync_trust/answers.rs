@@ -1,7 +1,9 @@
 //! Answers that no source should give, within a sync: a clear error, and the table stays as it was.
 
-use super::fixture::{TOTAL, TrustFixture, records};
+use super::fixture::{COLUMNS, TOTAL, TrustFixture, records};
 use serde_json::json;
+use std::time::Duration;
+use tidemill_core::run::RunState;
 use tidemill_testkit::interface::Kind;
 use tidemill_testkit::list_api::{endless_response, text_response};
 
@@ -49,4 +51,20 @@ pub(crate) async fn deep_json_fails_the_sync_and_loses_nothing(kind: Kind) {
 
 pub(crate) async fn endless_answer_fails_the_sync_and_loses_nothing(kind: Kind) {
     check(kind, endless_response, "answered more than").await;
+}
+
+/// Answers come later than the time limit of the definition; then the source is quick again.
+pub(crate) async fn slow_answers_delay_the_sync_alone(kind: Kind) {
+    let fixture = TrustFixture::open(kind, records(60)).await;
+    let text = fixture.definition(TOTAL, "", COLUMNS).replace("rate: 0}", "rate: 0, timeout: 1s}");
+    fixture.apply_text(&text).await;
+    fixture.api.hold();
+    let run = fixture.queue(true).await;
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    fixture.api.release();
+    let ended = fixture.base.settle(&run).await;
+    assert_eq!(ended.status, RunState::Success, "{}", ended.metadata);
+    assert!(fixture.api.take_calls().len() > 4, "the requests are repeated");
+    assert_eq!(fixture.rows("true").await, 60);
+    fixture.close().await;
 }

@@ -143,3 +143,42 @@ pub(crate) async fn value_that_does_not_fit_is_discarded_as_the_contract_says(ki
         fixture.close().await;
     }
 }
+
+/// Columns are inferred, and the source adds a field: the unchanged definition adds its column when it is applied again.
+pub(crate) async fn new_field_of_inferred_columns_is_added_by_the_same_definition(kind: Kind) {
+    let fixture = TrustFixture::open(kind, records(60)).await;
+    let text = fixture.definition("", "", "").replace("  columns:\n", "");
+    fixture.apply_text(&text).await;
+    fixture.sync(true).await;
+    fixture.api.change(|all| {
+        for record in all.iter_mut() {
+            record["remark"] = json!("new");
+        }
+        // A known field that the first page lacks keeps its column.
+        for record in &mut all[..20] {
+            record.as_object_mut().and_then(|fields| fields.remove("region"));
+        }
+    });
+    let sync = fixture.sync(true).await;
+    assert_eq!(sync.state, SyncState::Completed);
+    let hints = "SELECT CAST(count(*) AS bigint) FROM {ops}.run_events \
+                 WHERE message LIKE '%without a column: remark; apply the unchanged definition again%'";
+    assert_eq!(fixture.base.base.plain.number(hints).await.expect("events are counted"), 1);
+
+    let syncs = &fixture.base.syncs;
+    let plan = syncs.plan_feed(fixture.change(&text)).await.expect("the table is planned");
+    assert!(plan.statements.len() == 1 && plan.statements[0].contains("remark"), "{plan:#?}");
+    let stored = syncs.table_plan(ITEMS).await.expect("the table is planned");
+    assert_eq!(stored.statements, Vec::<String>::new(), "a plan changes nothing");
+    fixture.apply_text(&text).await;
+    fixture.api.change(|all| *all = records(60));
+    fixture.api.change(|all| all.iter_mut().for_each(|record| record["remark"] = json!("new")));
+    fixture.sync(true).await;
+    assert_eq!(fixture.rows("remark = 'new' AND region IS NOT NULL").await, 60);
+    // Without a further field, the same definition changes nothing.
+    let read = async || fixture.base.base.store.feed(ITEMS.to_owned()).await.expect("the feed is read").feed;
+    let before = read().await;
+    fixture.apply_text(&text).await;
+    assert_eq!(read().await, before);
+    fixture.close().await;
+}

@@ -71,7 +71,7 @@ impl TrustFixture {
         assert!(plan.exists && plan.statements.is_empty() && plan.problems.is_empty(), "{plan:#?}");
     }
 
-    fn change(&self, text: &str) -> FeedChange {
+    pub(crate) fn change(&self, text: &str) -> FeedChange {
         let change = self.base.feed_of("default", ITEMS);
         let feed = Feed { kind: "rest".to_owned(), username: None, password_env: None, ..change.feed };
         FeedChange { feed, definition: Some(text.to_owned()), ..change }

@@ -1,14 +1,13 @@
 //! Resolution of `auto`: one request reveals the paginator and the list of records. `feed try` uses it too.
 
-use super::{ANSWER_DEPTH_MAX, ParsedAnswer, RestError, RestSource, open_client, read_answer, request};
-use crate::http::client::{ErrorKind, HttpRequest, Reply, RequestError};
-use crate::{FeedError, Network, Tuning};
-use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
+use super::{ANSWER_DEPTH_MAX, RestError, RestSource, parse_definition, request};
+use crate::http::client::{ErrorKind, RequestError};
+use crate::{FeedError, Network, Secret, Tuning};
 use tidemill_core::feed_definition::recognise::find_records;
 use tidemill_core::feed_definition::{
-    FeedDefinition, JsonPath, JsonValue, Paginator, Place, Recognition, RecordQuery, infer_columns, recognise,
+    ClientKeys, Column, FeedDefinition, JsonPath, JsonValue, Paginator, Place, Recognition, RecordQuery,
+    add_columns, infer_columns, recognise,
 };
-use tidemill_core::limits::READ_BYTES_MAX;
 use url::Url;
 
 /// Paginator and data selector of a source.
@@ -61,8 +60,8 @@ impl RestSource {
 
 impl RestSource {
     /// Returns the definition with its open parts resolved: the paginator, the list of records, and the columns, which
-    /// are inferred from the first page.
-    pub async fn pinned(&self) -> Result<FeedDefinition, RestError> {
+    /// are inferred from the first page. The columns that are known from an earlier page stay as they are.
+    pub async fn pinned(&self, known: &[Column]) -> Result<FeedDefinition, RestError> {
         let resolved = self.resolved().await?;
         let mut definition = self.definition.clone();
         definition.paginator = resolved.paginator.clone();
@@ -73,18 +72,19 @@ impl RestSource {
             let records =
                 page.items.iter().map(|item| JsonValue::parse(item.payload.as_bytes(), ANSWER_DEPTH_MAX));
             let records: Vec<JsonValue> = records.filter_map(Result::ok).collect();
-            if records.is_empty() {
+            if records.is_empty() && known.is_empty() {
                 let reason =
                     "answered no records, so columns cannot be inferred; write `columns` in the definition";
                 let error = RequestError::new(ErrorKind::Malformed, reason);
                 return Err(error.into_feed_error(&self.client.at).into());
             }
-            definition.into.columns = infer_columns(&records);
+            let mut found = infer_columns(&records);
             // Later records may lack what the first ones have.
             let keys = definition.into.primary_key.clone();
-            for column in &mut definition.into.columns {
+            for column in &mut found {
                 column.nullable = !keys.contains(&column.name);
             }
+            definition.into.columns = add_columns(known, found);
         }
         Ok(definition)
     }
@@ -94,6 +94,8 @@ impl RestSource {
 #[derive(Debug, Clone)]
 pub struct Exploration {
     pub url: Url,
+    /// Headers and authentication of the request.
+    pub client: ClientKeys,
     pub recognition: Recognition,
     /// The first records of the answer.
     pub sample: Vec<JsonValue>,
@@ -102,7 +104,7 @@ pub struct Exploration {
 impl Exploration {
     /// Returns the definition of a feed that reads this API into `table`.
     pub fn to_yaml(&self, feed: &str, table: &str) -> String {
-        self.recognition.to_yaml(feed, &self.url, table)
+        self.recognition.to_yaml(feed, &self.url, table, &self.client)
     }
 }
 
@@ -111,6 +113,18 @@ const SAMPLE_MAX: usize = 20;
 
 /// Requests a URL once, without credentials, and recognises the API.
 pub async fn explore(url: &str, network: &Network, tuning: Tuning) -> Result<Exploration, RestError> {
+    explore_with(url, ClientKeys::default(), &|_| None, network, tuning).await
+}
+
+/// Requests a URL once with these headers and credentials, and recognises the API. `secrets` returns the values of
+/// environment variables.
+pub async fn explore_with(
+    url: &str,
+    client: ClientKeys,
+    secrets: &(dyn Fn(&str) -> Option<Secret> + Sync),
+    network: &Network,
+    tuning: Tuning,
+) -> Result<Exploration, RestError> {
     let invalid = |reason: String| FeedError::InvalidEndpoint { feed: "try".to_owned(), reason };
     let parsed = Url::parse(url).map_err(|error| invalid(format!("not a URL ({error})")))?;
     if !matches!(parsed.scheme(), "http" | "https")
@@ -119,22 +133,16 @@ pub async fn explore(url: &str, network: &Network, tuning: Tuning) -> Result<Exp
     {
         return Err(invalid("write it as https://host/path, without credentials".to_owned()).into());
     }
-    let client = open_client("try", &parsed, 0.0, network, tuning)?;
-    let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json"))]);
-    let request = HttpRequest {
-        method: reqwest::Method::GET,
-        url: parsed.clone(),
-        headers,
-        body: Vec::new(),
-        accepted: Vec::new(),
-    };
-    let read = |reply: &Reply| read_answer(&parsed, reply);
-    let answer: ParsedAnswer = client
-        .request(&request, READ_BYTES_MAX, read)
-        .await
-        .map_err(|error| error.into_feed_error(&client.at))?;
+    let definition = parse_definition(&client.request_yaml(&parsed)).map_err(|errors| {
+        let reason = errors.into_iter().next().map(|error| error.message).unwrap_or_default();
+        FeedError::InvalidSettings { feed: "try".to_owned(), reason }
+    })?;
+    let source = RestSource::new(definition, secrets, network, tuning)?;
+    let spec = &source.definition.resource.request;
+    let request = request::build(&source.definition, &source.base, spec, &[], Some(parsed.as_str()))?;
+    let answer = source.send(&request).await?;
     let recognition = recognise(answer.url.as_str(), &answer.headers, &answer.body);
     let records = recognition.data_selector.as_ref().and_then(|path| path.select_all(&answer.body));
     let sample = records.unwrap_or_default().into_iter().take(SAMPLE_MAX).cloned().collect();
-    Ok(Exploration { url: parsed, recognition, sample })
+    Ok(Exploration { url: parsed, client, recognition, sample })
 }

@@ -14,7 +14,9 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 use tidemill_client::{Client, Error};
+use tidemill_core::Json;
 use tidemill_core::feed_definition::FeedDefinition;
+use tidemill_core::feed_definition::target::ContractMode;
 use tidemill_core::records::{FeedRecord, FeedTablePlan};
 use tidemill_core::request;
 use tidemill_core::shell::command;
@@ -28,8 +30,10 @@ const DEFAULT_PROJECT: &str = "default";
 /// Difference between a file and the stored feed.
 struct Changes {
     put: PutFeed,
-    /// Whether a feed of this name is stored.
-    exists: bool,
+    /// The stored feed of this name.
+    before: Option<FeedRecord>,
+    /// Whether the columns are inferred, and may be extended.
+    may_grow: bool,
     /// Whether the stored feed differs from the file or the options.
     is_changed: bool,
     plan: FeedTablePlan,
@@ -56,24 +60,32 @@ pub(super) async fn apply(client: &Client, args: FeedApplyArgs, out: Out) -> Res
     if !changes.plan.statements.is_empty() && !args.yes {
         confirm(&changes.plan, &args.file, out)?;
     }
-    let record = if changes.is_changed {
+    let record = if changes.is_changed || changes.may_grow {
         client.put_feed(name, &changes.put).await?
     } else {
         client.feed(name).await?.feed
     };
+    let has_grown =
+        changes.before.as_ref().is_some_and(|before| before.feed.settings != record.feed.settings);
     let mut plan = changes.plan;
     let has_statements = !plan.statements.is_empty();
+    if has_statements || has_grown {
+        let needed = client.feed_table(name).await?;
+        if needed.statements != plan.statements {
+            return Err(refuse_other_statements(&needed, &args.file));
+        }
+    }
     if has_statements {
         plan = client.create_feed_table(name).await?;
         refuse_problems(&plan, out)?;
     }
-    let is_changed = changes.is_changed || has_statements;
+    let is_changed = changes.is_changed || has_statements || has_grown;
     if out.is_json() {
         out.print_json(&json!({"feed": record, "table": plan, "changed": is_changed}));
         return Ok(ExitCode::SUCCESS);
     }
     print_result(&record, &definition, is_changed, out);
-    if changes.exists && is_changed {
+    if changes.before.is_some() && is_changed {
         out.inform(format!("hint: tidemill feed rebuild {name}, if stored records have other columns now"));
     }
     Ok(ExitCode::SUCCESS)
@@ -109,8 +121,19 @@ async fn changes(
     };
     let has_schedules = put.schedule.is_some() || put.full_schedule.is_some();
     let is_stored = before.as_ref().is_some_and(is_same);
-    let plan = if is_stored { client.feed_table(name).await? } else { client.plan_feed(name, &put).await? };
-    Ok(Changes { put, exists: before.is_some(), is_changed: !is_stored || has_schedules, plan })
+    let may_grow = before.as_ref().is_some_and(may_grow);
+    let is_planned = is_stored && !may_grow;
+    let plan = if is_planned { client.feed_table(name).await? } else { client.plan_feed(name, &put).await? };
+    let has_columns = may_grow && !plan.statements.is_empty();
+    Ok(Changes { put, is_changed: !is_stored || has_schedules || has_columns, may_grow, before, plan })
+}
+
+/// Whether the columns of a stored feed are inferred again when its definition is applied.
+fn may_grow(stored: &FeedRecord) -> bool {
+    let is_inferred = stored.feed.settings.get("columns_are_inferred").and_then(Json::as_bool);
+    let may_evolve =
+        |definition: FeedDefinition| definition.into.schema_contract.columns == ContractMode::Evolve;
+    is_inferred == Some(true) && stored.feed.definition().and_then(Result::ok).is_some_and(may_evolve)
 }
 
 fn show_plan(changes: &Changes, out: Out) {
@@ -150,6 +173,17 @@ fn refuse_problems(plan: &FeedTablePlan, out: Out) -> Result<(), Failure> {
         }
     };
     Err(Failure::refused(message).with_code("bad_table").with_hint("change the table or the definition"))
+}
+
+/// Refuses to run statements that were not shown, because the source answered otherwise a moment later.
+fn refuse_other_statements(plan: &FeedTablePlan, file: &Path) -> Failure {
+    let message =
+        format!("the table {} needs other statements than those shown; nothing was run", plan.table);
+    Failure::refused(message).with_code("not_confirmed").with_hint(command([
+        "feed",
+        "apply",
+        &file.display().to_string(),
+    ]))
 }
 
 /// Asks whether the statements may run. Without a terminal the answer is no.

@@ -5,6 +5,7 @@ use crate::times::{self, When};
 use crate::values::parse_json_object;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
+use tidemill_core::feed_definition::{ClientKeys, TryAuth};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FeedCommand {
@@ -120,7 +121,8 @@ pub(crate) enum FeedCommand {
 pub(crate) enum DefinitionCommand {
     /// Request a URL once, show the records and the paging, and write a definition of the feed
     #[command(after_help = "Examples:\n  tidemill feed try http://127.0.0.1:8001/orders\n  \
-                            tidemill feed try http://127.0.0.1:8001/orders --output orders.yaml --table shop.orders")]
+                            tidemill feed try http://127.0.0.1:8001/orders --output orders.yaml --table shop.orders\n  \
+                            tidemill feed try http://127.0.0.1:8001/orders --bearer-env ORDERS_TOKEN")]
     Try {
         /// Address of a list of records, without credentials
         url: String,
@@ -130,6 +132,8 @@ pub(crate) enum DefinitionCommand {
         /// Table of the definition, with its schema; the default is named after the last part of the path
         #[arg(long, value_name = "TABLE")]
         table: Option<String>,
+        #[command(flatten)]
+        client: TryClientArgs,
     },
     /// Check a definition file; every error is printed with line and column
     #[command(after_help = "Example:\n  tidemill feed check orders.feed.yaml")]
@@ -149,6 +153,45 @@ pub(crate) enum DefinitionCommand {
     /// Print the JSON schema of definition files, for editors
     #[command(after_help = "Example:\n  tidemill feed schema")]
     Schema,
+}
+
+// Headers and credentials of a request. Secrets are names of variables. This is no doc comment, because clap would use
+// it as the description of the command.
+#[derive(Debug, Args)]
+pub(crate) struct TryClientArgs {
+    /// Header of the request, without secrets; may be repeated
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = parse_header)]
+    pub(crate) headers: Vec<(String, String)>,
+    /// Environment variable with a bearer token
+    #[arg(long, value_name = "VAR", conflicts_with_all = ["username", "api_key_env"])]
+    pub(crate) bearer_env: Option<String>,
+    /// User name of HTTP basic authentication
+    #[arg(long, value_name = "NAME", requires = "password_env", conflicts_with = "api_key_env")]
+    pub(crate) username: Option<String>,
+    /// Environment variable with the password of the user
+    #[arg(long, value_name = "VAR", requires = "username")]
+    pub(crate) password_env: Option<String>,
+    /// Header of an API key, and the environment variable with the key
+    #[arg(long, value_name = "HEADER=VAR", value_parser = parse_header)]
+    pub(crate) api_key_env: Option<(String, String)>,
+}
+
+impl From<TryClientArgs> for ClientKeys {
+    fn from(args: TryClientArgs) -> Self {
+        let auth = match (args.bearer_env, args.username.zip(args.password_env), args.api_key_env) {
+            (Some(variable), ..) => TryAuth::Bearer(variable),
+            (None, Some((username, variable)), _) => TryAuth::Basic(username, variable),
+            (None, None, Some((header, variable))) => TryAuth::ApiKey(header, variable),
+            (None, None, None) => TryAuth::None,
+        };
+        Self { headers: args.headers, auth }
+    }
+}
+
+fn parse_header(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty());
+    let (name, value) = parts.ok_or("it must have the form NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// The feed to add

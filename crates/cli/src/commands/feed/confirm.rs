@@ -1,5 +1,6 @@
 //! Confirmation of a recognised paginator: `feed try` reads the first two pages with the definition that it writes.
 
+use super::definition::secret;
 use serde_json::json;
 use std::collections::HashSet;
 use tidemill_core::Json;
@@ -70,7 +71,7 @@ pub(super) async fn confirm(definition: &str, tuning: Tuning) -> Option<Confirma
         | Paginator::GraphqlOffset { .. }
         | Paginator::GraphqlConnection { .. } => {}
     }
-    let source = RestSource::new(parsed, &|_| None, &Network::Unrestricted, tuning).ok()?;
+    let source = RestSource::new(parsed, &secret, &Network::Unrestricted, tuning).ok()?;
     Some(second_page(&source).await.unwrap_or_else(|error| Confirmation::Contradicted(error.to_string())))
 }
 

@@ -3,6 +3,7 @@
 use super::args::DefinitionCommand;
 use super::confirm::{Confirmation, confirm};
 use crate::commands::definition_file::{self, display_name};
+use crate::config::Config;
 use crate::environment;
 use crate::failure::Failure;
 use crate::out::{Cell, Out, Style};
@@ -13,11 +14,11 @@ use std::process::ExitCode;
 use tidemill_core::Json;
 use tidemill_core::feed_definition::infer::column_name;
 use tidemill_core::feed_definition::{
-    ColumnSource, ColumnValue, FeedDefinition, Paginator, Place, Recognition, RecordQuery, schema,
+    ClientKeys, ColumnSource, ColumnValue, FeedDefinition, Paginator, Place, Recognition, RecordQuery, schema,
 };
 use tidemill_core::limits::FEED_DEFINITION_BYTES_MAX;
 use tidemill_feeds::rest::{
-    Exploration, MappedRow, RestError, RestPage, RestSource, explore, parse_definition,
+    Exploration, MappedRow, RestError, RestPage, RestSource, explore_with, parse_definition,
 };
 use tidemill_feeds::{ErrorClass, Network, Secret, Tuning};
 
@@ -26,11 +27,18 @@ const RETRIES_MAX: u32 = 1;
 /// Rows of the sample that `feed try` prints.
 const SAMPLE_ROWS: usize = 5;
 
-pub(in crate::commands) async fn command(command: DefinitionCommand, out: Out) -> Result<ExitCode, Failure> {
+pub(in crate::commands) async fn command(
+    command: DefinitionCommand,
+    config: &Config,
+    out: Out,
+) -> Result<ExitCode, Failure> {
+    let tuning = Tuning { retries_max: RETRIES_MAX, ..config.feed_tuning() };
     match command {
-        DefinitionCommand::Try { url, output, table } => try_url(&url, output, table, out).await,
+        DefinitionCommand::Try { url, output, table, client } => {
+            try_url(&url, TryOptions { output, table, client: client.into(), tuning }, out).await
+        }
         DefinitionCommand::Check { file } => check(&file, out),
-        DefinitionCommand::Preview { file, limit } => preview(&file, limit, out).await,
+        DefinitionCommand::Preview { file, limit } => preview(&file, limit, tuning, out).await,
         DefinitionCommand::Schema => {
             out.print_document(&format!("{:#}", schema::schema()));
             Ok(ExitCode::SUCCESS)
@@ -38,8 +46,17 @@ pub(in crate::commands) async fn command(command: DefinitionCommand, out: Out) -
     }
 }
 
-fn tuning() -> Tuning {
-    Tuning { retries_max: RETRIES_MAX, ..Tuning::default() }
+/// Command-line options of `feed try`, and the settings of its client.
+struct TryOptions {
+    output: Option<PathBuf>,
+    table: Option<String>,
+    client: ClientKeys,
+    tuning: Tuning,
+}
+
+/// Returns the value of an environment variable.
+pub(super) fn secret(name: &str) -> Option<Secret> {
+    environment::secret(name).map(Secret::new)
 }
 
 pub(super) fn read(file: &Path) -> Result<String, Failure> {
@@ -89,11 +106,10 @@ struct Preview {
     rows: Vec<MappedRow>,
 }
 
-async fn preview(file: &Path, limit: u32, out: Out) -> Result<ExitCode, Failure> {
+async fn preview(file: &Path, limit: u32, tuning: Tuning, out: Out) -> Result<ExitCode, Failure> {
     let definition = parse_definition(&read(file)?)
         .map_err(|errors| definition_file::report(file, &errors, "bad_feed", out))?;
-    let secrets = |name: &str| environment::secret(name).map(Secret::new);
-    let source = RestSource::new(definition, &secrets, &Network::Unrestricted, tuning())
+    let source = RestSource::new(definition, &secret, &Network::Unrestricted, tuning)
         .map_err(|error| failure(&error))?;
     let fetched = async {
         let page = source.page(&RecordQuery::default(), &Place::default(), limit).await?;
@@ -200,19 +216,15 @@ fn value_json(value: &ColumnValue) -> Json {
     }
 }
 
-async fn try_url(
-    url: &str,
-    output: Option<PathBuf>,
-    table: Option<String>,
-    out: Out,
-) -> Result<ExitCode, Failure> {
+async fn try_url(url: &str, options: TryOptions, out: Out) -> Result<ExitCode, Failure> {
+    let TryOptions { output, table, client, tuning } = options;
     let name = name_of(url);
     let file = output.unwrap_or_else(|| PathBuf::from(format!("{name}.feed.yaml")));
     let is_file = !out.is_json() && file != Path::new("-");
     if is_file && file.exists() {
         return Err(exists(&file));
     }
-    let found = explore(url, &Network::Unrestricted, tuning());
+    let found = explore_with(url, client, &secret, &Network::Unrestricted, tuning.clone());
     let found = out
         .wait_with_progress(|| "waiting for the answer".to_owned(), found)
         .await
@@ -220,7 +232,7 @@ async fn try_url(
     let table = table.unwrap_or_else(|| format!("public.{}", column_name(&name)));
     let mut definition = found.to_yaml(&name, &table);
     let confirmation = if found.recognition.paginator.is_some() {
-        let confirmed = confirm(&definition, tuning());
+        let confirmed = confirm(&definition, tuning);
         out.wait_with_progress(|| "waiting for the second page".to_owned(), confirmed).await
     } else {
         None

@@ -126,7 +126,7 @@ fn definition_of_a_recognised_api_parses() {
         ("https://x.test/p", vec![], r#"{"items":[{"id":1}],"links":{"next":"/p?c=2"}}"#),
     ] {
         let found = recognised(url, &headers, body);
-        let text = found.to_yaml("try", &Url::parse(url).unwrap(), "shop.posts");
+        let text = found.to_yaml("try", &Url::parse(url).unwrap(), "shop.posts", &ClientKeys::default());
         let definition = parse(&text).unwrap_or_else(|errors| panic!("{text}\n{errors:?}"));
         assert_eq!(definition.resource.primary_key, [JsonPath::key("id")], "{text}");
         if let Some(paginator) = found.paginator {

@@ -22,17 +22,77 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
+/// Headers and authentication of the requests to an API. Secrets are names of environment variables.
+#[derive(Debug, Clone, Default)]
+pub struct ClientKeys {
+    pub headers: Vec<(String, String)>,
+    pub auth: TryAuth,
+}
+
+/// Authentication of an API whose definition is not written yet.
+#[derive(Debug, Clone, Default)]
+pub enum TryAuth {
+    #[default]
+    None,
+    /// Variable with the bearer token.
+    Bearer(String),
+    /// User name, and the variable with the password.
+    Basic(String, String),
+    /// Header, and the variable with its value.
+    ApiKey(String, String),
+}
+
+impl ClientKeys {
+    /// Returns the definition of one request to a URL, without a paginator and with a placeholder as its table.
+    pub fn request_yaml(&self, url: &Url) -> String {
+        let mut text = String::from("version: 1\nfeed: try\nclient:\n");
+        let mut base = url.clone();
+        base.set_query(None);
+        base.set_fragment(None);
+        let _ = writeln!(text, "  base_url: {}", quoted(base.as_str()));
+        self.write(&mut text);
+        text + "resource: {path: /, primary_key: id, data_selector: data}\npaginator: single_page\n\
+                into: {table: public.try}\n"
+    }
+
+    fn write(&self, text: &mut String) {
+        if !self.headers.is_empty() {
+            text.push_str("  headers:\n");
+        }
+        for (name, value) in &self.headers {
+            let _ = writeln!(text, "    {}: {}", quoted(name), quoted(value));
+        }
+        match &self.auth {
+            TryAuth::None => {}
+            TryAuth::Bearer(variable) => {
+                let _ = writeln!(text, "  auth:\n    type: bearer\n    token: {{env: {}}}", quoted(variable));
+            }
+            TryAuth::Basic(username, variable) => {
+                let (username, variable) = (quoted(username), quoted(variable));
+                let _ = writeln!(text, "  auth:\n    type: http_basic\n    username: {username}");
+                let _ = writeln!(text, "    password: {{env: {variable}}}");
+            }
+            TryAuth::ApiKey(header, variable) => {
+                let (header, variable) = (quoted(header), quoted(variable));
+                let _ = writeln!(text, "  auth:\n    type: api_key\n    name: {header}");
+                let _ = writeln!(text, "    api_key: {{env: {variable}}}");
+            }
+        }
+    }
+}
+
 impl Recognition {
     /// Returns the definition of a feed that reads the recognised API from `url` into `table`.
     ///
     /// Undecided parts are comments. The result parses if the records and their id were found.
-    pub fn to_yaml(&self, feed: &str, url: &Url, table: &str) -> String {
+    pub fn to_yaml(&self, feed: &str, url: &Url, table: &str, client: &ClientKeys) -> String {
         let mut text = String::new();
         for question in &self.undecided {
             let _ = writeln!(text, "# undecided: {question}");
         }
         let _ = writeln!(text, "version: 1\nfeed: {}\nclient:", quoted(feed));
         let _ = writeln!(text, "  base_url: {}", quoted(&url.origin().ascii_serialization()));
+        client.write(&mut text);
         let _ = writeln!(text, "resource:\n  path: {}", quoted(url.path()));
         self.write_params(url, &mut text);
         if let Some(path) = &self.data_selector {
