@@ -39,14 +39,16 @@ impl Budgets {
 
 impl Budgets {
     /// Sets the lowest rate of all stored feeds of each budget, by project and name: this process's share of it. Budgets
-    /// without a rate are limited by their open feeds alone.
-    pub fn set_lowest(&self, lowest: &HashMap<(String, String), f64>) {
+    /// that are not named are limited by their open feeds alone.
+    pub fn set_lowest(&self, lowest: impl IntoIterator<Item = ((String, String), f64)>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for key in lowest.keys() {
-            known.entry(key.clone()).or_default();
+        for budget in known.values_mut() {
+            budget.lowest = 0.0;
         }
-        for (key, budget) in known.iter_mut() {
-            budget.lowest = lowest.get(key).copied().unwrap_or(0.0);
+        for (key, rate) in lowest {
+            known.entry(key).or_default().lowest = rate;
+        }
+        for budget in known.values() {
             budget.apply();
         }
     }
@@ -135,16 +137,16 @@ mod tests {
         let (one, other) = (Budgets::default(), Budgets::default());
         let key = |name: &str| ("p".to_owned(), name.to_owned());
         // Half of 2 requests per second for each of the two processes.
-        let lowest = HashMap::from([(key("shop"), 1.0), (key("other"), 0.5)]);
+        let lowest = [(key("shop"), 1.0), (key("other"), 0.5)];
         let fast = one.join("p", "shop", "fast", 50.0);
         assert!(time_of_three(&fast.limiter()).await < Duration::from_secs(1));
-        one.set_lowest(&lowest);
-        other.set_lowest(&lowest);
+        one.set_lowest(lowest.clone());
+        other.set_lowest(lowest);
         let slow = other.join("p", "shop", "slow", 1.0);
         let both = tokio::join!(time_of_three_owned(fast.limiter()), time_of_three_owned(slow.limiter()));
         assert!(both.0 >= Duration::from_millis(1_900) && both.1 >= Duration::from_millis(1_900), "{both:?}");
         // Without the slow feed, the rate of the other feed applies again.
-        one.set_lowest(&HashMap::new());
+        one.set_lowest([]);
         assert!(time_of_three(&fast.limiter()).await < Duration::from_secs(2));
     }
 

@@ -154,7 +154,7 @@ impl Feeds {
     pub(super) fn share(&self, processes: usize, stored: &[FeedRecord]) {
         self.processes.store(processes.max(1), Ordering::Relaxed);
         let lowest = lowest_rates(stored).into_iter().map(|(key, rate)| (key, self.share_of(rate)));
-        self.budgets.set_lowest(&lowest.collect());
+        self.budgets.set_lowest(lowest);
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         for (feed, source) in open.values() {
             source.set_rate(self.rate_of(feed));

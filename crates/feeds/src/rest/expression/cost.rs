@@ -174,11 +174,10 @@ impl<'r, 'e> Estimate<'r, 'e> {
             Expr::Select(select) => {
                 let (operand, steps) = self.visit(&select.operand);
                 let field = match operand {
-                    _ if select.test => Bound::Size(SCALAR),
                     Bound::Known(value) => value.get(&select.field).map_or(Bound::Size(SCALAR), Bound::Known),
                     Bound::Size(size) => Bound::Size(size.part()),
                 };
-                (field, steps.saturating_add(1))
+                (if select.test { Bound::Size(SCALAR) } else { field }, steps.saturating_add(1))
             }
             Expr::Call(call) => self.visit_call(call),
             Expr::List(_) | Expr::Map(_) | Expr::Struct(_) => self.visit_literal(node),
@@ -216,7 +215,8 @@ impl<'r, 'e> Estimate<'r, 'e> {
                 | operators::LOGICAL_NOT
                 | operators::NOT_STRICTLY_FALSE,
                 _,
-            ) => (scalar, 0),
+            )
+            | ("size", [Bound::Known(JsonValue::List(_) | JsonValue::Object(_))]) => (scalar, 0),
             (
                 operators::EQUALS
                 | operators::NOT_EQUALS
@@ -231,10 +231,9 @@ impl<'r, 'e> Estimate<'r, 'e> {
                 let item = list.item();
                 (Bound::Size(item), item.values)
             }
-            ("size", [Bound::Known(JsonValue::List(_) | JsonValue::Object(_))]) => (scalar, 0),
             ("matches", [text, pattern]) => (scalar, matching(text.size(), *pattern, call.args.last())),
             (_, parts) => {
-                let sizes = parts.iter().map(|part| part.size());
+                let sizes = parts.iter().copied().map(Bound::size);
                 let size = sizes.fold(Size::default(), Size::concatenated).or(SCALAR);
                 (self.build(size), size.values)
             }
@@ -279,15 +278,13 @@ impl<'r, 'e> Estimate<'r, 'e> {
 
 /// Returns the steps of a match, for which the pattern is compiled each time.
 fn matching(text: Size, pattern: Bound<'_>, node: Option<&IdedExpr>) -> u64 {
-    let literal = node.and_then(|node| match &node.expr {
-        Expr::Literal(LiteralValue::String(text)) => Some(text.inner()),
-        _ => None,
-    });
-    let known = match pattern {
-        Bound::Known(JsonValue::Text(text)) => Some(text.as_str()),
-        Bound::Known(_) | Bound::Size(_) => literal,
+    let pattern = if let Bound::Known(JsonValue::Text(text)) = pattern {
+        text.as_str()
+    } else if let Some(Expr::Literal(LiteralValue::String(text))) = node.map(|node| &node.expr) {
+        text.inner()
+    } else {
+        return u64::MAX;
     };
-    let Some(pattern) = known else { return u64::MAX };
     let has_classes = pattern.contains('\\') || pattern.contains("(?");
     let states = states(pattern);
     let compiling = states.saturating_mul(if has_classes { CLASS_STEPS } else { STATE_STEPS });
