@@ -38,8 +38,8 @@ impl Budgets {
 }
 
 impl Budgets {
-    /// Sets the lowest rate of all stored feeds of each budget, by project and name: this process's share of it. Budgets
-    /// that are not named are limited by their open feeds alone.
+    /// Sets the lowest rate of all stored feeds of each budget, by project and name: this process's share of it.
+    /// Budgets that are not named are limited by their open feeds alone.
     pub fn set_lowest(&self, lowest: impl IntoIterator<Item = ((String, String), f64)>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for budget in known.values_mut() {

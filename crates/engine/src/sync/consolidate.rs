@@ -307,8 +307,7 @@ impl Syncs {
     }
 }
 
-/// Time after which a batch takes no further records, so that expressions over large records do not keep its transaction
-/// open.
+/// Time after which a batch takes no further records, so that slow expressions do not keep its transaction open.
 const BATCH_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Longest idle time of a transaction: the database ends it, so that a frozen replica does not block the others.

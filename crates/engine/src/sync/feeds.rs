@@ -406,8 +406,8 @@ impl Syncs {
         self.engine.store().feed(feed.to_owned()).await
     }
 
-    /// Divides the rates of feeds and budgets by the number of processes that send requests: page workers, and processes
-    /// that only plan or consolidate.
+    /// Divides the rates of feeds and budgets by the number of processes that send requests: page workers, and
+    /// processes that only plan or consolidate.
     pub(super) async fn share_rates(&self) {
         let Ok(workers) = self.engine.store().workers().await else { return };
         let Ok(feeds) = self.engine.store().feeds().await else { return };

@@ -144,7 +144,7 @@ pub(crate) async fn value_that_does_not_fit_is_discarded_as_the_contract_says(ki
     }
 }
 
-/// Columns are inferred, and the source adds a field: the unchanged definition adds its column when it is applied again.
+/// Columns are inferred, and the source adds a field: the unchanged definition adds its column when applied again.
 pub(crate) async fn new_field_of_inferred_columns_is_added_by_the_same_definition(kind: Kind) {
     let fixture = TrustFixture::open(kind, records(60)).await;
     let text = fixture.definition("", "", "").replace("  columns:\n", "");

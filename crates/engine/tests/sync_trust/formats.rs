@@ -29,7 +29,8 @@ pub(crate) async fn cursor_of_each_format_finds_the_changes(kind: Kind) {
         }
         let fixture = TrustFixture::open(kind, all).await;
         let incremental = format!(
-            "incremental: {{cursor_path: changed, start_param: changed_from, format: {format}, initial_value: 2017-07-14}}"
+            "incremental: {{cursor_path: changed, start_param: changed_from, format: {format}, \
+             initial_value: 2017-07-14}}"
         );
         let incremental =
             if format == "date" { incremental } else { incremental.replace("2017-07-14", initial) };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidemill_core::run::RunState;
 use tidemill_testkit::interface::{Kind, PlainSql};
 
-/// Time of the lock on PostgreSQL: longer than a batch waits for it. SQLite has one lock for all tables, so it is short.
+/// Time of the lock on PostgreSQL: longer than a batch waits for it. SQLite has one lock for all, so it is short.
 const LOCKED: Duration = Duration::from_secs(7);
 const LOCKED_SQLITE: Duration = Duration::from_secs(2);
 

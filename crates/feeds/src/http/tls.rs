@@ -62,7 +62,7 @@ mod tests {
     use rustls::pki_types::PrivateKeyDer;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    /// A TLS server that answers `{}`. Returns its endpoint, and in PEM format the private authority of its certificate.
+    /// A TLS server that answers `{}`. Returns its endpoint, and in PEM format the authority of its certificate.
     async fn server() -> (String, String) {
         let mut authority = CertificateParams::new(Vec::new()).unwrap();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -1,7 +1,7 @@
 //! Upper bounds of the steps and the memory that an expression needs over one record, computed before it runs.
 //!
 //! Lists of the record have their true length. The length of a list that the expression builds is bounded by its parts,
-//! and a loop costs the length of its list times its body. No bound is below the real cost, except by a constant factor.
+//! and a loop costs the length of its list times its body. A bound is below the real cost by a constant factor at most.
 
 use super::children;
 use cel::IdedExpr;
