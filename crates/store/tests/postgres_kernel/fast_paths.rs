@@ -4,6 +4,7 @@ use crate::Kernel;
 use sqlx::postgres::PgListener;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use std::time::Duration;
+use tidemill_engine::clock::host_now;
 use tidemill_testkit::interface::new_run_id;
 use tokio::time::timeout;
 
@@ -55,8 +56,8 @@ async fn request_with_a_new_id_takes_the_fast_path() {
     let kernel = Kernel::open().await;
     // The first request creates the label set.
     kernel.queue("").await;
-    let id = || new_run_id(chrono::Utc::now());
-    let old = new_run_id(chrono::Utc::now() - chrono::TimeDelta::hours(1));
+    let id = || new_run_id(host_now());
+    let old = new_run_id(host_now() - chrono::TimeDelta::hours(1));
     for (more, checks) in [
         (String::new(), 0),
         (format!(", p_run_id => '{}'", id()), 0),
@@ -84,7 +85,7 @@ async fn only_the_first_of_two_requests_with_an_id_wakes_workers() {
         .await;
     let mut listener = PgListener::connect_with(&kernel.pool).await.unwrap();
     listener.listen("tidemill_ops").await.unwrap();
-    let id = new_run_id(chrono::Utc::now());
+    let id = new_run_id(host_now());
     for created in ["true", "false"] {
         let text =
             format!("SELECT created FROM ops.queue_run('shop', 'staging', NULL, NULL, p_run_id => '{id}')");
@@ -102,11 +103,8 @@ async fn only_the_first_of_two_requests_with_an_id_wakes_workers() {
 /// A call of `queue_runs` for new ids.
 fn queue_many(runs: usize, with_ids: bool) -> String {
     let run = |_| {
-        let id = if with_ids {
-            format!(r#", "run_id": "{}""#, new_run_id(chrono::Utc::now()))
-        } else {
-            String::new()
-        };
+        let id =
+            if with_ids { format!(r#", "run_id": "{}""#, new_run_id(host_now())) } else { String::new() };
         format!(r#"{{"project": "shop", "env": "staging"{id}}}"#)
     };
     let requests: Vec<String> = (0..runs).map(run).collect();
