@@ -116,7 +116,7 @@ pub(crate) async fn simultaneous_last_partitions_trigger_one_consolidation(subje
 /// The first has counted and is about to write its count when the second ends: the second must wait for it, or the
 /// count would be stale. A build that counts without the lock fails here.
 pub(crate) async fn second_last_partition_counts_the_first() {
-    let fixture = fixture(Kind::Postgres).await;
+    let fixture = Box::pin(fixture(Kind::Postgres)).await;
     let (sync, partitions) = two_partitions(&fixture).await;
     let [first, second] = <[Partition; 2]>::try_from(partitions).expect("there are two");
     let proxy = Proxy::in_front_of(&fixture.base.url).await.expect("the proxy starts");
