@@ -92,7 +92,7 @@ struct Schemas {
 
 /// Paths of definitions. Those of requests have a path of their own until they are merged.
 const RESPONSE_PATH: &str = "#/components/schemas/";
-const REQUEST_PATH: &str = "#/components/asked/";
+const REQUEST_PATH: &str = "#/components/requests/";
 
 impl Schemas {
     fn new() -> Self {
@@ -103,18 +103,18 @@ impl Schemas {
             SchemaGenerator::new(settings)
         };
         Self {
-            requests: generator("/components/asked", SchemaSettings::draft2020_12()),
+            requests: generator("/components/requests", SchemaSettings::draft2020_12()),
             responses: generator("/components/schemas", SchemaSettings::draft2020_12().for_serialize()),
         }
     }
 
     /// Name of a request definition in the merged document: its own, unless the response schema of that name differs.
     fn name_of(&mut self, name: &str) -> String {
-        let asked = self.requests.definitions().get(name).cloned().unwrap_or_default();
-        let asked = asked.to_string().replace(REQUEST_PATH, RESPONSE_PATH);
+        let request = self.requests.definitions().get(name).cloned().unwrap_or_default();
+        let request = request.to_string().replace(REQUEST_PATH, RESPONSE_PATH);
         let responses = self.responses.definitions().get(name).map(Value::to_string);
-        if responses.is_some_and(|responses| responses != asked) {
-            format!("{name}Asked")
+        if responses.is_some_and(|responses| responses != request) {
+            format!("{name}Request")
         } else {
             name.to_owned()
         }

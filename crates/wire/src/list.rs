@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 /// A page of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+// Without a name of its own, each kind of page would get a number, which changes when a route is added.
+#[cfg_attr(feature = "schema", schemars(rename = "PageOf{T}"))]
 pub struct Page<T> {
     /// Entries of the page.
     pub items: Vec<T>,

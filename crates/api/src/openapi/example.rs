@@ -98,7 +98,10 @@ fn plain(document: &Value, schema: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Smallest example value of a schema: only required fields.
+/// Limit of nested references and fields, so that a schema that refers to itself ends.
+const DEPTH_MAX: usize = 16;
+
+/// Smallest example value of a schema: only required fields, and pages with one entry.
 fn example(document: &Value, schema: &Value, depth: usize) -> Value {
     named_example(document, schema, "", depth)
 }
@@ -109,7 +112,7 @@ fn named_example(document: &Value, schema: &Value, name: &str, depth: usize) -> 
     if !own.is_null() {
         return own;
     }
-    if depth > 8 {
+    if depth > DEPTH_MAX {
         return Value::Null;
     }
     if schema.get("$ref").is_some() {
@@ -131,7 +134,8 @@ fn named_example(document: &Value, schema: &Value, name: &str, depth: usize) -> 
         "null" => Value::Null,
         "integer" | "number" => schema.get("minimum").cloned().unwrap_or_else(|| json!(1)),
         "boolean" => json!(false),
-        "array" if schema["minItems"].as_u64().is_some_and(|least| least > 0) => {
+        // An empty list would show nothing of its entries.
+        "array" if name == "items" || schema["minItems"].as_u64().is_some_and(|least| least > 0) => {
             json!([named_example(document, &schema["items"], name, depth + 1)])
         }
         "array" => json!([]),

@@ -1,12 +1,14 @@
 //! Rewrites parts of the document that are valid, but that generators of clients cannot read.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Makes the document readable for generators of clients:
 ///
 /// - A schema `true` becomes an object schema without conditions: openapi-python-client refuses booleans.
 /// - The default of an optional field moves to its description: openapi-typescript makes fields with a default
 ///   required.
+/// - An object without listed properties explicitly allows all: openapi-typescript allows none otherwise.
+/// - Alternatives that are one text each become an enumeration, like those without descriptions of their values.
 pub(super) fn mend(document: &mut Value) {
     for schema in
         document["components"]["schemas"].as_object_mut().into_iter().flat_map(|all| all.values_mut())
@@ -27,6 +29,10 @@ fn mend_schema(schema: &mut Value) {
         *schema = json!({"description": "Any JSON value."});
     }
     let Some(parts) = schema.as_object_mut() else { return };
+    if parts.get("type").is_some_and(|kind| kind == "object") && !parts.contains_key("properties") {
+        parts.entry("additionalProperties").or_insert(Value::Bool(true));
+    }
+    join_constants(parts);
     for (keyword, part) in parts {
         match (keyword.as_str(), part) {
             ("properties", Value::Object(fields)) => {
@@ -40,6 +46,25 @@ fn mend_schema(schema: &mut Value) {
             _ => {}
         }
     }
+}
+
+/// Turns alternatives that are one text each into an enumeration. Its description explains the values.
+fn join_constants(parts: &mut Map<String, Value>) {
+    let choices = parts.get("oneOf").and_then(Value::as_array);
+    let choices = choices.filter(|choices| choices.iter().all(|choice| choice["const"].is_string()));
+    let Some(choices) = choices else { return };
+    let values: Vec<Value> = choices.iter().map(|choice| choice["const"].clone()).collect();
+    let mut sentences: Vec<String> =
+        parts.get("description").and_then(Value::as_str).map(str::to_owned).into_iter().collect();
+    for choice in choices {
+        if let (Some(value), Some(meaning)) = (choice["const"].as_str(), choice["description"].as_str()) {
+            sentences.push(format!("`{value}`: {meaning}"));
+        }
+    }
+    parts.remove("oneOf");
+    parts.insert("type".to_owned(), json!("string"));
+    parts.insert("enum".to_owned(), values.into());
+    parts.insert("description".to_owned(), sentences.join(" ").into());
 }
 
 fn move_default(field: &mut Value) {
@@ -60,6 +85,8 @@ mod tests {
     fn no_schema_is_a_boolean_and_no_field_has_a_default() {
         fn check(schema: &Value, place: &str) {
             assert!(!schema.is_boolean(), "{place} is {schema}");
+            let is_open = schema["type"] != "object" || schema.get("properties").is_some();
+            assert!(is_open || schema.get("additionalProperties").is_some(), "{place} allows no property");
             for (name, field) in schema["properties"].as_object().into_iter().flatten() {
                 assert!(field.get("default").is_none(), "{place}.{name} has a default");
                 check(field, &format!("{place}.{name}"));
@@ -86,6 +113,14 @@ mod tests {
                 check(&body["schema"], endpoint.path);
             }
         }
+    }
+
+    #[test]
+    fn described_texts_become_an_enumeration() {
+        let outcome = &crate::document()["components"]["schemas"]["CancelOutcome"];
+        assert_eq!(outcome["enum"][0], "cancelled", "{outcome}");
+        assert!(outcome["description"].as_str().unwrap().contains("`requested`: "), "{outcome}");
+        assert!(outcome.get("oneOf").is_none(), "{outcome}");
     }
 
     #[test]
