@@ -1,7 +1,8 @@
-//! The project's own commands: `cargo xtask test | faults | deploy | check | dist | generate | docs | bench | soak |
-//! stress`.
+//! The project's own commands: `cargo xtask test | faults | fuzz | deploy | clients | check | dist | generate | docs |
+//! bench | screenshots | soak | stress`.
 
 mod check;
+mod clients;
 mod deploy;
 mod deploy_files;
 mod dist;
@@ -31,6 +32,7 @@ Usage: cargo xtask <command>
              check that the tests catch each fault of faults/*.patch, or the named one
   fuzz       fuzz the API from its OpenAPI document, as `test` does
   deploy     check the files of deploy/ for Kubernetes and Helm, as `test` does
+  clients    lint the OpenAPI document and check the generated clients on a server, as `test` does
   check      check generated files, dependencies between crates, SQL files and texts
   dist [--out <folder>] [--target <triple>] [--binary <file>] [--twice] [--fast]
              build the static binary, and write tarball, Debian package and contents of the images to
@@ -73,6 +75,7 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         ["faults", name] => test::faults(Some(name)),
         ["fuzz"] => fuzz::fuzz().map(|()| ExitCode::SUCCESS),
         ["deploy"] => test::deploy(),
+        ["clients"] => clients::command(),
         ["check"] => check::check(),
         ["dist", options @ ..] => dist::dist(options),
         ["generate"] => generate::generate(),

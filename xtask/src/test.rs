@@ -7,13 +7,15 @@ use anyhow::{Context as _, Result, anyhow};
 use tidemill_testkit::cluster::{Cluster, Options, SERVER_URL_VARIABLE, TEMPLATE_VARIABLE, Template};
 use tidemill_testkit::interface::at;
 
-use crate::{check, deploy, deploy_files, faults, fuzz, out, setup, suites, venv, versions, workspace};
+use crate::{
+    check, clients, deploy, deploy_files, faults, fuzz, out, setup, suites, venv, versions, workspace,
+};
 
 /// Duration of each long simulation in minutes.
 const SOAK_MINUTES_VARIABLE: &str = "TIDEMILL_SOAK_MINUTES";
 
-/// Runs every test of the workspace. Without a filter it also checks the files of `deploy/`, fuzzes the API and injects
-/// faults.
+/// Runs every test of the workspace. Without a filter it also checks the files of `deploy/`, fuzzes the API, checks the
+/// generated clients and injects faults.
 pub(crate) fn test(libtest: &[&str]) -> Result<ExitCode> {
     setup::ensure_programs()?;
     let server = Server::for_tests()?;
@@ -25,19 +27,23 @@ pub(crate) fn test(libtest: &[&str]) -> Result<ExitCode> {
     if libtest.is_empty() {
         deploy_files::compose()?;
         deploy_files::terraform()?;
+        // The faults replace the binary of this server, so it starts before them.
+        let api = clients::Server::start()?;
         // The fuzzer always uses its whole time limit and only one core, so the faults are built beside it.
         thread::scope(|scope| {
             let fuzzed = scope.spawn(fuzz::fuzz);
             let deployed = scope.spawn(deploy::check);
+            let checked = scope.spawn(|| clients::check(&api));
             let caught = faults::check(&server.url, None);
             deployed.join().map_err(|_| anyhow!("the check of deploy/ panicked"))??;
             fuzzed.join().map_err(|_| anyhow!("the fuzzer panicked"))??;
+            checked.join().map_err(|_| anyhow!("the check of the clients panicked"))??;
             caught
         })?;
     } else {
         out::line(
-            "skipped fuzzing, faults and the files of deploy/ because of the filter; run `cargo xtask test` without \
-             one to include them",
+            "skipped fuzzing, generated clients, faults and the files of deploy/ because of the filter; run \
+             `cargo xtask test` without one to include them",
         );
     }
     Ok(ExitCode::SUCCESS)
