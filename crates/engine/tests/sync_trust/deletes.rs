@@ -74,7 +74,7 @@ pub(crate) async fn deleted_row_is_marked_until_its_record_returns(kind: Kind) {
 /// A record is younger than the earlier full sync, which therefore could not contain it.
 pub(crate) async fn record_that_an_incremental_sync_read_is_missed_once(kind: Kind) {
     let mut all = records(60);
-    for record in all {
+    for record in &mut all {
         record["seq"] = 1.into();
     }
     let fixture = TrustFixture::open(kind, all).await;

@@ -104,7 +104,7 @@ pub(crate) async fn restored_source_lowers_the_watermark(kind: Kind) {
 /// A time, read as a number, would be higher than each number for centuries.
 pub(crate) async fn watermark_of_another_cursor_is_replaced(kind: Kind) {
     let mut all = numbered(1, 1);
-    for record in all {
+    for record in &mut all {
         record["changed"] = json!("2026-01-31T12:00:00Z");
     }
     let fixture = opened(kind, all).await;
