@@ -34,7 +34,7 @@ struct Comparison {
 enum Target {
     /// Percent of the floor.
     OfFloor(f64),
-    /// Runs per second.
+    /// Absolute rate in runs per second.
     Rate(f64),
 }
 

@@ -54,7 +54,10 @@ fn compose_file_that_breaks_a_rule_is_found() {
 
 #[test]
 fn terraform_that_breaks_a_rule_is_found() {
-    let app = |secret: Value| json!([{"azurerm_container_app": {"role": {"secret": [secret], "template": [{"secret_name": "a"}]}}}]);
+    let app = |secret: Value| {
+        let role = json!({"secret": [secret], "template": [{"secret_name": "a"}]});
+        json!([{"azurerm_container_app": {"role": role}}])
+    };
     let numbers = |min, max, messages| json!({"replicas_min": min, "replicas_max": max, "messages_per_replica": messages});
     let roles = json!({
         "worker": numbers(0, Some(30), Some(1)),

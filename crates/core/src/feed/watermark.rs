@@ -57,7 +57,7 @@ mod tests {
         assert_eq!(number_watermark(Full, Some(500), Some(500), None), None);
     }
 
-    /// A source assigns numbers while syncs read it page by page. No change is lost, whatever the order.
+    /// A source assigns numbers while syncs read it page by page. No change is lost in any order.
     #[test]
     fn number_watermark_loses_no_change_during_a_sync() {
         for seed in 0..300 {

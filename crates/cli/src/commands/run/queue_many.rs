@@ -35,7 +35,8 @@ struct Input {
 struct Batch {
     runs: Vec<BatchRun>,
     lines: Vec<usize>,
-    /// The ids that this command made. A run with such an id is new, whatever the response says.
+    /// The ids that this command made. A run with such an id is new, also if the
+    /// response belongs to a repeated call.
     made_ids: Vec<Option<RunId>>,
     bytes: usize,
 }
