@@ -22,14 +22,14 @@ pub(crate) fn psql(url: &str, file: &Path, runs: u64) -> Result<()> {
 
 /// Result of a timed run.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Timed {
+pub(crate) struct TimedRun {
     pub(crate) transactions: f64,
     /// Transactions per second, without the time to connect.
     pub(crate) rate: f64,
 }
 
 /// Runs a script for some time with concurrent connections.
-pub(crate) fn run_for(url: &str, script: &Path, connections: u32, seconds: u64) -> Result<Timed> {
+pub(crate) fn run_for(url: &str, script: &Path, connections: u32, seconds: u64) -> Result<TimedRun> {
     let output = run(url, script, connections, ["-T", &seconds.to_string()])?;
     let text = String::from_utf8_lossy(&output.stdout);
     match timed(&text) {
@@ -38,12 +38,12 @@ pub(crate) fn run_for(url: &str, script: &Path, connections: u32, seconds: u64) 
     }
 }
 
-fn timed(text: &str) -> Option<Timed> {
+fn timed(text: &str) -> Option<TimedRun> {
     let number = |prefix: &str| {
         let rest = text.lines().find_map(|line| line.strip_prefix(prefix))?;
         rest.split(' ').next()?.parse().ok()
     };
-    Some(Timed {
+    Some(TimedRun {
         transactions: number("number of transactions actually processed: ")?,
         rate: number("tps = ")?,
     })

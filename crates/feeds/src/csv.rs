@@ -5,7 +5,7 @@
 //! `carats`, `lab_grown`, and the optional `updated_at`.
 
 use crate::error::{FeedError, MapError};
-use crate::feed::{Feed, FeedCount, FeedFuture, Mapped};
+use crate::feed::{Feed, FeedCount, FeedFuture, MappedRecord};
 use crate::number::parse_scaled;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -87,10 +87,10 @@ impl Feed for CsvFolder {
         None
     }
 
-    fn map(&self, payload: &str) -> Result<Mapped, MapError> {
+    fn map(&self, payload: &str) -> Result<MappedRecord, MapError> {
         let row: Row = serde_json::from_str(payload)
             .map_err(|error| MapError::new(format!("invalid record: {error}")))?;
-        map(&row).map(|diamond| Mapped::Diamond(Box::new(diamond)))
+        map(&row).map(|diamond| MappedRecord::Diamond(Box::new(diamond)))
     }
 
     fn set_rate(&self, _per_second: f64) {}
@@ -240,7 +240,7 @@ mod tests {
         let (_folder, feed) = folder();
         let page = feed.page(&query(0, 10_01), &at(0), 10).await.unwrap();
         let stones: Vec<_> = page.items.iter().map(|item| feed.map(&item.payload)).collect();
-        let Ok(Mapped::Diamond(stone)) = &stones[0] else { panic!("{stones:?}") };
+        let Ok(MappedRecord::Diamond(stone)) = &stones[0] else { panic!("{stones:?}") };
         assert_eq!(
             (stone.feed_price, stone.points, stone.shape.as_str(), stone.lab_grown),
             (1_000, 101, "ROUND", true)

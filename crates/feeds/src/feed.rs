@@ -54,7 +54,7 @@ impl Default for Reading {
 
 /// The result of mapping a record.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Mapped {
+pub enum MappedRecord {
     /// A row of the table `diamonds`.
     Diamond(Box<Diamond>),
     /// A row of the table of a definition.
@@ -139,7 +139,7 @@ pub trait Feed: Send + Sync {
     }
 
     /// Maps a record to a row.
-    fn map(&self, payload: &str) -> Result<Mapped, MapError>;
+    fn map(&self, payload: &str) -> Result<MappedRecord, MapError>;
 
     /// Sets the request rate per second: this process's share of the feed's limit. 0 means unlimited.
     fn set_rate(&self, per_second: f64);

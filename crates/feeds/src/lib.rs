@@ -24,7 +24,9 @@ pub use circuit::{Admission, Circuit, CircuitPolicy};
 #[cfg(any(test, feature = "csv"))]
 pub use csv::CsvFolder;
 pub use error::{ErrorClass, FeedError, MapError};
-pub use feed::{Endpoint, Feed, FeedCount, FeedFuture, Mapped, Reading, digest, endpoints, open, variables};
+pub use feed::{
+    Endpoint, Feed, FeedCount, FeedFuture, MappedRecord, Reading, digest, endpoints, open, variables,
+};
 pub use http::tls::Authorities;
 pub use network::{ListedHosts, Lookup, Network};
 pub use secret::Secret;

@@ -6,7 +6,7 @@ mod map;
 mod page;
 mod text;
 
-use crate::feed::{Feed, FeedCount, FeedFuture, Mapped};
+use crate::feed::{Feed, FeedCount, FeedFuture, MappedRecord};
 use crate::http::client::{Client, ErrorKind, Reply, RequestError, hide};
 use crate::http::token::{Token, TokenCache};
 use crate::http::{envelope, tls};
@@ -254,8 +254,8 @@ impl Feed for Nivoda {
         )
     }
 
-    fn map(&self, payload: &str) -> Result<Mapped, MapError> {
-        self.mapper.map(payload).map(|diamond| Mapped::Diamond(Box::new(diamond)))
+    fn map(&self, payload: &str) -> Result<MappedRecord, MapError> {
+        self.mapper.map(payload).map(|diamond| MappedRecord::Diamond(Box::new(diamond)))
     }
 
     fn set_rate(&self, per_second: f64) {

@@ -97,7 +97,7 @@ pub struct RestSource {
     auth: Authenticator,
     mapper: Mapper,
     /// Paginator and data selector that the first answer revealed.
-    resolved: OnceCell<resolve::Resolved>,
+    resolved: OnceCell<resolve::Resolution>,
     loops: TokenMemory,
     /// Share in a rate limit of several feeds.
     budget: Option<BudgetMember>,
@@ -263,7 +263,7 @@ impl RestSource {
         query: &RecordQuery,
         place: &Place,
         limit: u32,
-        resolved: &resolve::Resolved,
+        resolved: &resolve::Resolution,
         answer: &ParsedAnswer,
     ) -> Result<RestPage, RestError> {
         let records = self.records_of(resolved, answer)?;
@@ -286,7 +286,7 @@ impl RestSource {
     /// Returns the list of records of an answer. An error that a source sends with status 200 has none.
     fn records_of<'a>(
         &self,
-        resolved: &resolve::Resolved,
+        resolved: &resolve::Resolution,
         answer: &'a ParsedAnswer,
     ) -> Result<Vec<&'a JsonValue>, RestError> {
         let missing =

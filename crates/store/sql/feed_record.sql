@@ -90,7 +90,7 @@ SELECT count(*) AS active, count(*) - count(seen.id) AS unseen
     ON seen.id = f.record_id
  WHERE f.feed = $1 AND f.state = 'active'
 
--- name: row_lines (postgres)
+-- name: record_entries (postgres)
 -- The rows of these records, locked until the transaction ends: two writers must not both replace the same row.
 -- Differs: lists are arrays on PostgreSQL and JSON on SQLite, which has one writer at a time.
 SELECT f.record_id, f.row_key, f.built_hash, f.state
@@ -99,7 +99,7 @@ SELECT f.record_id, f.row_key, f.built_hash, f.state
     SELECT w.record_id, w.row_key, w.built_hash, w.state FROM {ops}.feed_records w
      WHERE w.feed = $1 AND w.record_id = g.id FOR UPDATE) f
 
--- name: row_lines (sqlite)
+-- name: record_entries (sqlite)
 SELECT f.record_id, f.row_key, f.built_hash, f.state
   FROM (SELECT DISTINCT value AS id FROM json_each($2)) g
  CROSS JOIN {ops}.feed_records f ON f.feed = $1 AND f.record_id = g.id

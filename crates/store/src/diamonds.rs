@@ -9,7 +9,7 @@ use tidemill_core::pricing::PriceQuote;
 
 /// A diamond with its price, ready for the canonical table.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PricedStone {
+pub struct PricedDiamond {
     /// The diamond, under the id of its raw record.
     pub stone: Diamond,
     pub priced: PriceQuote,
@@ -90,7 +90,7 @@ impl Tx<'_> {
     pub async fn upsert_diamonds(
         &mut self,
         feed: &str,
-        diamonds: &[PricedStone],
+        diamonds: &[PricedDiamond],
         built: BuildVersions,
         now: Option<Timestamp>,
     ) -> Result<u64, Error> {

@@ -9,7 +9,7 @@ use tidemill_core::records::RecordState;
 
 /// State of the row of a record.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct RecordEntry {
     record_id: String,
     /// Key of the row. `None` if rows are only appended, or there was never one.
     pub(crate) row_key: Option<String>,
@@ -18,7 +18,7 @@ pub(crate) struct Line {
     pub(crate) state: RecordState,
 }
 
-impl FromColumns for Line {
+impl FromColumns for RecordEntry {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self {
             record_id: row.text("record_id")?,
@@ -38,9 +38,9 @@ impl FromColumns for ReleasedKey {
     }
 }
 
-/// A line that replaces the known one.
+/// A entry that replaces the known one.
 #[derive(Debug)]
-pub(crate) struct NewLine<'a> {
+pub(crate) struct NewRecordEntry<'a> {
     pub(crate) record_id: &'a str,
     pub(crate) row_key: Option<String>,
     pub(crate) built_hash: &'a [u8],
@@ -53,17 +53,17 @@ impl Tx<'_> {
         Ok(on!(self, catalog::ROW_FORGET, [feed], execute, "forget rows of a feed")?.count())
     }
 
-    /// Reads the lines of records, and locks them until the transaction ends.
-    pub(crate) async fn row_lines(
+    /// Reads the entries of records, and locks them until the transaction ends.
+    pub(crate) async fn record_entries(
         &mut self,
         feed: &str,
         records: Vec<String>,
-    ) -> Result<HashMap<String, Line>, Error> {
+    ) -> Result<HashMap<String, RecordEntry>, Error> {
         let records = SqlTextList(records);
-        let lines: Vec<Line> =
-            on!(self, catalog::ROW_LINES, [feed, records.clone()], fetch_all, "read records of a feed")?
+        let entries: Vec<RecordEntry> =
+            on!(self, catalog::RECORD_ENTRIES, [feed, records.clone()], fetch_all, "read records of a feed")?
                 .records("read records of a feed")?;
-        Ok(lines.into_iter().map(|line| (line.record_id.clone(), line)).collect())
+        Ok(entries.into_iter().map(|entry| (entry.record_id.clone(), entry)).collect())
     }
 
     /// Returns those of the keys that active records other than these have.
@@ -107,7 +107,7 @@ impl Tx<'_> {
     pub(crate) async fn put_lines(
         &mut self,
         feed: &str,
-        lines: &[NewLine<'_>],
+        entries: &[NewRecordEntry<'_>],
         mapper_version: i32,
         now: Option<Timestamp>,
     ) -> Result<(), Error> {
@@ -119,22 +119,22 @@ impl Tx<'_> {
                     .bind(feed)
                     .bind(mapper_version)
                     .bind(now)
-                    .bind(lines.iter().map(|line| line.record_id).collect::<Vec<_>>())
-                    .bind(lines.iter().map(|line| line.row_key.as_deref()).collect::<Vec<_>>())
-                    .bind(lines.iter().map(|line| line.built_hash).collect::<Vec<_>>())
-                    .bind(lines.iter().map(|line| line.state.as_str()).collect::<Vec<_>>());
+                    .bind(entries.iter().map(|entry| entry.record_id).collect::<Vec<_>>())
+                    .bind(entries.iter().map(|entry| entry.row_key.as_deref()).collect::<Vec<_>>())
+                    .bind(entries.iter().map(|entry| entry.built_hash).collect::<Vec<_>>())
+                    .bind(entries.iter().map(|entry| entry.state.as_str()).collect::<Vec<_>>());
                 query.persistent(self.context.named).execute(&mut **conn).await.map_err(failed)?;
             }
             Conn::Sqlite(conn) => {
-                for line in lines {
+                for entry in entries {
                     let query = sqlx::query(sqlx::AssertSqlSafe(sql.0.clone()))
                         .bind(feed)
                         .bind(mapper_version)
                         .bind(now)
-                        .bind(line.record_id)
-                        .bind(line.row_key.as_deref())
-                        .bind(line.built_hash)
-                        .bind(line.state.as_str());
+                        .bind(entry.record_id)
+                        .bind(entry.row_key.as_deref())
+                        .bind(entry.built_hash)
+                        .bind(entry.state.as_str());
                     query.execute(&mut **conn).await.map_err(failed)?;
                 }
             }
@@ -165,7 +165,7 @@ mod tests {
             catalog::ROW_OPEN,
             catalog::ROW_STALE,
             catalog::ROW_ACTIVE,
-            catalog::ROW_LINES,
+            catalog::RECORD_ENTRIES,
             catalog::ROW_CLAIMS,
             catalog::ROW_ABSENT,
         ] {

@@ -80,7 +80,7 @@ pub use controller::{
 };
 pub use controller_lease::{ControllerLease, Lease, LeaseOutcome};
 pub use deliveries::Delivery;
-pub use diamonds::{PricedStone, ProofRow};
+pub use diamonds::{PricedDiamond, ProofRow};
 pub use error::{Class, Error, Refusal, RefusalCode, chain};
 pub use events::{EventPage, EventTail};
 pub use graphs::{JobEnding, NewGraph};

@@ -35,7 +35,7 @@ macro_rules! on_both {
 /// soak` runs each pagination on both databases.
 ///
 /// ```ignore
-/// on_rest! { lies::cursor_that_does_not_move_fails_the_sync, except [PageNumber, Offset]; }
+/// on_rest! { contradictions::cursor_that_does_not_move_fails_the_sync, except [PageNumber, Offset]; }
 /// ```
 #[macro_export]
 macro_rules! on_rest {

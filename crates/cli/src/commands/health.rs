@@ -35,7 +35,7 @@ pub(crate) struct HealthArgs {
 }
 
 /// The result of a probe that succeeded.
-struct Healthy {
+struct ProbeResult {
     status: String,
     address: String,
     failing_loops: Vec<String>,
@@ -62,18 +62,18 @@ pub(super) async fn health(
     Ok(ExitCode::SUCCESS)
 }
 
-async fn check_server(global: &Global, config: &Config, args: &HealthArgs) -> Result<Healthy, Failure> {
+async fn check_server(global: &Global, config: &Config, args: &HealthArgs) -> Result<ProbeResult, Failure> {
     let default = || format!("http://{}", browsable(config.server.listen));
     let address = global.server.clone().unwrap_or_else(default);
     let client = Client::new(remote::probe_transport(&address, global)?);
     let probe = if args.live { Probe::Liveness } else { Probe::Readiness };
     let health = client.health(probe, args.timeout).await?;
     let failing_loops = health.loops.into_iter().map(|state| state.name).collect();
-    Ok(Healthy { status: health.status, address, failing_loops })
+    Ok(ProbeResult { status: health.status, address, failing_loops })
 }
 
 /// Checks that a process of Tidemill serves its metrics. Its database is not checked: a role retries until it answers.
-async fn check_role(address: SocketAddr, global: &Global, timeout: Duration) -> Result<Healthy, Failure> {
+async fn check_role(address: SocketAddr, global: &Global, timeout: Duration) -> Result<ProbeResult, Failure> {
     let address = format!("http://{}", browsable(address));
     let client = Client::new(remote::probe_transport(&address, global)?);
     let metrics = client.metrics(timeout).await?;
@@ -83,7 +83,7 @@ async fn check_role(address: SocketAddr, global: &Global, timeout: Duration) -> 
     }
     let failing_loops = failing_loops(&metrics);
     let status = if failing_loops.is_empty() { "lives" } else { "degraded" };
-    Ok(Healthy { status: status.to_owned(), address, failing_loops })
+    Ok(ProbeResult { status: status.to_owned(), address, failing_loops })
 }
 
 /// Returns the names of the loops that fail, from the metrics of their process.
@@ -92,7 +92,7 @@ fn failing_loops(metrics: &str) -> Vec<String> {
     gauges.filter(|(_, value)| *value != "0").map(|(name, _)| name.to_owned()).collect()
 }
 
-impl Healthy {
+impl ProbeResult {
     fn sentence(&self) -> String {
         let address = &self.address;
         match self.status.as_str() {

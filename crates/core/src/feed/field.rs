@@ -117,14 +117,6 @@ impl PartitionField {
         }
     }
 
-    /// Returns whether syncs are divided by ranges of an ordered field.
-    pub const fn is_ordered(&self) -> bool {
-        match self.unit {
-            FieldUnit::Dollars | FieldUnit::Money { .. } | FieldUnit::Number | FieldUnit::Time => true,
-            FieldUnit::Values(_) | FieldUnit::Whole => false,
-        }
-    }
-
     /// Returns a range with the name of the field: `price 100.00 to 250.00`, `region = eu`, `whole list`.
     pub fn label(&self, range: FieldRange) -> String {
         let values = self.values(range);
@@ -287,7 +279,6 @@ mod tests {
                 "created_at 2026-02-01 and later",
             ]
         );
-        assert!(money.is_ordered() && windows.is_ordered());
     }
 
     #[test]
@@ -300,6 +291,5 @@ mod tests {
         assert_eq!((regions.value(1), regions.value(-1)), ("us".to_owned(), "value -1".to_owned()));
         let whole = field("");
         assert_eq!(texts(&whole, &[(0, 1)]), ["whole list"]);
-        assert!(!regions.is_ordered() && !whole.is_ordered());
     }
 }

@@ -85,9 +85,9 @@ fn property(section: &str, key: &str) -> Json {
     schema
 }
 
-type Described = (Json, &'static str);
+type KeySchema = (Json, &'static str);
 
-fn unknown() -> Described {
+fn unknown() -> KeySchema {
     (json!({}), "")
 }
 
@@ -111,7 +111,7 @@ fn words(words: &[&str]) -> Json {
     json!({"enum": words})
 }
 
-fn definition_key(key: &str) -> Described {
+fn definition_key(key: &str) -> KeySchema {
     match key {
         "version" => (json!({"const": 1}), "Version of the file format."),
         "feed" => (json!({"type": "string", "pattern": NAME}), "Name of the feed."),
@@ -143,7 +143,7 @@ fn definition_key(key: &str) -> Described {
     }
 }
 
-fn request_key(section: &str, key: &str) -> Described {
+fn request_key(section: &str, key: &str) -> KeySchema {
     match (section, key) {
         ("client", "base_url") => {
             (json!({"type": "string", "pattern": "^https?://"}), "URL to which paths are appended.")
@@ -181,7 +181,7 @@ fn request_key(section: &str, key: &str) -> Described {
     }
 }
 
-fn auth_key(key: &str) -> Described {
+fn auth_key(key: &str) -> KeySchema {
     let credential = || json!({"oneOf": [text(), secret()]});
     match key {
         "token" => (secret(), "Token of the header `Authorization: Bearer`."),
@@ -210,7 +210,7 @@ fn auth_key(key: &str) -> Described {
     }
 }
 
-fn paginator_key(key: &str) -> Described {
+fn paginator_key(key: &str) -> KeySchema {
     match key {
         "limit" => (
             json!({"type": "integer", "minimum": 1, "maximum": FEED_PAGE_SIZE_MAX, "default": FEED_PAGE_SIZE}),
@@ -243,7 +243,7 @@ fn paginator_key(key: &str) -> Described {
     }
 }
 
-fn range_key(section: &str, key: &str) -> Described {
+fn range_key(section: &str, key: &str) -> KeySchema {
     let formats = || words(&["rfc3339", "date", "unix", "unix_ms"]);
     let boundary = || json!({"type": ["string", "number"]});
     match (section, key) {
@@ -282,7 +282,7 @@ fn range_key(section: &str, key: &str) -> Described {
     }
 }
 
-fn rule_key(section: &str, key: &str) -> Described {
+fn rule_key(section: &str, key: &str) -> KeySchema {
     match (section, key) {
         ("trust", "end") => (
             words(&["empty_page", "short_page", "has_more", "total", "no_next"]),
@@ -333,7 +333,7 @@ fn rule_key(section: &str, key: &str) -> Described {
     }
 }
 
-fn target_key(section: &str, key: &str) -> Described {
+fn target_key(section: &str, key: &str) -> KeySchema {
     let modes = || words(&["evolve", "freeze", "discard_row", "discard_value"]);
     match (section, key) {
         ("into", "table") => (json!({"type": "string", "pattern": TABLE}), "Schema and table."),

@@ -11,17 +11,17 @@ use tidemill_core::feed_definition::target::ContractMode;
 use tidemill_core::limits::READ_BYTES_MAX;
 use tidemill_core::records::Stage;
 use tidemill_feeds::rest::{ContractRow, MappedRow, Verdict, apply_contract};
-use tidemill_feeds::{MapError, Mapped};
-use tidemill_store::{Error, NewReject, OpenRecord, PricedStone, RefusalCode, TargetRow, Tx};
+use tidemill_feeds::{MapError, MappedRecord};
+use tidemill_store::{Error, NewReject, OpenRecord, PricedDiamond, RefusalCode, TargetRow, Tx};
 
 /// New keys of the source that one sync reports at most.
 const NEW_KEYS_MAX: usize = 50;
 
-type MappedRecord = (OpenRecord, Result<Mapped, MapError>);
+type MappingResult = (OpenRecord, Result<MappedRecord, MapError>);
 
 /// A row that is ready to be written.
-enum Built {
-    Diamond(Box<PricedStone>),
+enum BuiltRow {
+    Diamond(Box<PricedDiamond>),
     /// A row, and the optional columns whose field is absent from the record.
     Row(TargetRow, Vec<String>),
     Deleted(TargetRow),
@@ -55,12 +55,12 @@ impl ConsolidationContext {
             let mut absent = AbsentColumns::default();
             for (record, mapped) in self.map_all(open.read).await? {
                 match self.build(&record, mapped) {
-                    Ok(Built::Diamond(diamond)) => diamonds.push(*diamond),
-                    Ok(Built::Row(row, missing)) => {
+                    Ok(BuiltRow::Diamond(diamond)) => diamonds.push(*diamond),
+                    Ok(BuiltRow::Row(row, missing)) => {
                         absent.add(missing);
                         rows.push(row);
                     }
-                    Ok(Built::Deleted(row)) => rows.push(row),
+                    Ok(BuiltRow::Deleted(row)) => rows.push(row),
                     Err(BuildError::Reject(reason)) => rejects.push(NewReject {
                         record_id: record.record_id,
                         stage: Stage::Map,
@@ -98,7 +98,7 @@ impl ConsolidationContext {
     }
 
     /// Maps records outside the threads of the runtime, because expressions may take long over large records.
-    async fn map_all(&self, records: Vec<OpenRecord>) -> Result<Vec<MappedRecord>, Error> {
+    async fn map_all(&self, records: Vec<OpenRecord>) -> Result<Vec<MappingResult>, Error> {
         let source = self.source.clone();
         let map = move || {
             let mapped = records.into_iter().map(|record| {
@@ -112,22 +112,26 @@ impl ConsolidationContext {
         tokio::task::spawn_blocking(map).await.map_err(failed)
     }
 
-    fn build(&self, record: &OpenRecord, mapped: Result<Mapped, MapError>) -> Result<Built, BuildError> {
+    fn build(
+        &self,
+        record: &OpenRecord,
+        mapped: Result<MappedRecord, MapError>,
+    ) -> Result<BuiltRow, BuildError> {
         match mapped.map_err(|error| BuildError::Reject(error.to_string()))? {
-            Mapped::Diamond(mut stone) => {
+            MappedRecord::Diamond(mut stone) => {
                 stone.stone_id.clone_from(&record.record_id);
                 let priced = self.rules.price(&self.tables.feed, &stone);
                 let payload_hash = record.payload_hash.clone();
-                Ok(Built::Diamond(Box::new(PricedStone { stone: *stone, priced, payload_hash })))
+                Ok(BuiltRow::Diamond(Box::new(PricedDiamond { stone: *stone, priced, payload_hash })))
             }
-            Mapped::Row(mut row) => {
+            MappedRecord::Row(mut row) => {
                 self.leave_out(&mut row);
                 let absent = std::mem::take(&mut row.absent);
-                self.fit(row).map(|values| Built::Row(target_row(record, values, false), absent))
+                self.fit(row).map(|values| BuiltRow::Row(target_row(record, values, false), absent))
             }
-            Mapped::Deleted(mut row) => {
+            MappedRecord::Deleted(mut row) => {
                 self.leave_out(&mut row);
-                Ok(Built::Deleted(target_row(record, row.values, true)))
+                Ok(BuiltRow::Deleted(target_row(record, row.values, true)))
             }
         }
     }
@@ -216,7 +220,7 @@ impl ConsolidationContext {
 /// Rows of one table.
 #[derive(Clone, Copy)]
 enum Rows<'a> {
-    Diamonds(&'a [PricedStone]),
+    Diamonds(&'a [PricedDiamond]),
     Target(&'a [TargetRow]),
 }
 

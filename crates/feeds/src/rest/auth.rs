@@ -50,13 +50,13 @@ struct TokenScheme {
 type Secrets<'a> = &'a dyn Fn(&str) -> Option<Secret>;
 
 /// Looks up secrets, and collects them for masking in errors.
-struct Vault<'a> {
+struct SecretLookup<'a> {
     feed: &'a str,
     lookup: Secrets<'a>,
     found: Vec<Secret>,
 }
 
-impl Vault<'_> {
+impl SecretLookup<'_> {
     fn get(&mut self, name: &str) -> Result<Secret, RestError> {
         let secret = (self.lookup)(name).filter(|secret| !secret.expose().is_empty());
         let secret = secret.ok_or_else(|| {
@@ -124,7 +124,7 @@ impl Authenticator {
         network: &Network,
         tuning: &Tuning,
     ) -> Result<Self, RestError> {
-        let mut vault = Vault { feed: &definition.feed, lookup: secrets, found: Vec::new() };
+        let mut vault = SecretLookup { feed: &definition.feed, lookup: secrets, found: Vec::new() };
         let scheme = match &definition.client.auth {
             Auth::None => Scheme::None,
             Auth::Bearer { token } => {
@@ -230,7 +230,7 @@ fn oauth_scheme(
     definition: &FeedDefinition,
     oauth: &OauthSpec,
     base: &Url,
-    vault: &mut Vault<'_>,
+    vault: &mut SecretLookup<'_>,
     network: &Network,
     tuning: &Tuning,
 ) -> Result<TokenScheme, RestError> {
@@ -269,7 +269,7 @@ fn login_scheme(
     definition: &FeedDefinition,
     login: &LoginSpec,
     base: &Url,
-    vault: &mut Vault<'_>,
+    vault: &mut SecretLookup<'_>,
 ) -> Result<TokenScheme, RestError> {
     let body = match &login.body {
         None => Vec::new(),

@@ -1,7 +1,7 @@
 //! The feed of a definition file: converts between the engine's queries and pages and those of the REST source.
 
 use super::{RestError, RestPage, RestSource};
-use crate::feed::{Feed, FeedCount, FeedFuture, Mapped, Reading};
+use crate::feed::{Feed, FeedCount, FeedFuture, MappedRecord, Reading};
 use crate::{Budgets, FeedError, MapError, Network, Secret, Tuning};
 use std::time::Duration;
 use tidemill_core::Timestamp;
@@ -192,9 +192,9 @@ impl Feed for RestFeed {
         }))
     }
 
-    fn map(&self, payload: &str) -> Result<Mapped, MapError> {
+    fn map(&self, payload: &str) -> Result<MappedRecord, MapError> {
         let row = self.source.map(payload).map_err(|error| MapError::new(error.to_string()))?;
-        Ok(if row.is_deleted { Mapped::Deleted(row) } else { Mapped::Row(row) })
+        Ok(if row.is_deleted { MappedRecord::Deleted(row) } else { MappedRecord::Row(row) })
     }
 
     fn set_rate(&self, per_second: f64) {

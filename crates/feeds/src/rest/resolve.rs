@@ -11,21 +11,21 @@ use tidemill_core::feed_definition::{
 use url::Url;
 
 /// Paginator and data selector of a source.
-pub(super) struct Resolved {
+pub(super) struct Resolution {
     pub(super) paginator: Paginator,
     pub(super) data_selector: JsonPath,
 }
 
 impl RestSource {
     /// Returns the paginator and the data selector. If the definition leaves them open, the first answer reveals them.
-    pub(super) async fn resolved(&self) -> Result<&Resolved, RestError> {
+    pub(super) async fn resolved(&self) -> Result<&Resolution, RestError> {
         self.resolved.get_or_try_init(|| self.resolve()).await
     }
 
-    async fn resolve(&self) -> Result<Resolved, RestError> {
+    async fn resolve(&self) -> Result<Resolution, RestError> {
         let is_auto = matches!(self.definition.paginator, Paginator::Auto { .. });
         if let (Some(data_selector), false) = (&self.definition.resource.data_selector, is_auto) {
-            return Ok(Resolved {
+            return Ok(Resolution {
                 paginator: self.definition.paginator.clone(),
                 data_selector: data_selector.clone(),
             });
@@ -54,7 +54,7 @@ impl RestSource {
         };
         let word = paginator.word();
         tracing::info!(feed.at = %self.client.at, paginator = word, %data_selector, "recognised the source");
-        Ok(Resolved { paginator, data_selector })
+        Ok(Resolution { paginator, data_selector })
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tidemill_core::diamond::ALL_PRICES;
 use tidemill_core::feed::FeedQuery;
 use tidemill_core::feed_definition::Place;
-use tidemill_feeds::{Budgets, Feed, FeedError, Mapped, Network, Secret, Tuning};
+use tidemill_feeds::{Budgets, Feed, FeedError, MappedRecord, Network, Secret, Tuning};
 use tokio::sync::Semaphore;
 
 /// Opens a feed with a password.
@@ -36,8 +36,8 @@ pub(crate) fn at(offset: u64) -> Place {
 /// Maps a record to a diamond.
 pub(crate) fn diamond(feed: &dyn Feed, payload: &str) -> tidemill_core::diamond::Diamond {
     match feed.map(payload).unwrap() {
-        Mapped::Diamond(diamond) => *diamond,
-        other @ (Mapped::Row(_) | Mapped::Deleted(_)) => panic!("{other:?}"),
+        MappedRecord::Diamond(diamond) => *diamond,
+        other @ (MappedRecord::Row(_) | MappedRecord::Deleted(_)) => panic!("{other:?}"),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Every kind of authentication, and the renewal of tokens.
 
-use crate::fixture::{Received, Server, definition, json_response, quick, read_all, record, status};
+use crate::fixture::{ReceivedRequest, Server, definition, json_response, quick, read_all, record, status};
 use axum::response::Response;
 use serde_json::json;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ fn with_auth(auth: &str) -> String {
 }
 
 /// A server that answers records only to requests that `accept` allows.
-async fn guarded(accept: impl Fn(&Received) -> bool + Send + Sync + 'static) -> Arc<Server> {
+async fn guarded(accept: impl Fn(&ReceivedRequest) -> bool + Send + Sync + 'static) -> Arc<Server> {
     Server::start(move |request| {
         if accept(request) {
             json_response(&json!({ "data": [record(1)] }))
@@ -27,7 +27,7 @@ async fn guarded(accept: impl Fn(&Received) -> bool + Send + Sync + 'static) -> 
 
 #[tokio::test]
 async fn static_credentials_are_sent() {
-    type Accept = fn(&Received) -> bool;
+    type Accept = fn(&ReceivedRequest) -> bool;
     let cases: [(&str, Accept); 6] = [
         ("{type: bearer, token: {env: TOKEN}}", |request| {
             request.header("authorization") == Some("Bearer open-sesame")
@@ -77,7 +77,7 @@ async fn missing_secret_is_an_auth_error() {
 }
 
 /// A server whose tokens have numbers; only the current one is valid.
-async fn token_server(token_at: fn(&Received) -> Option<String>) -> (Arc<Server>, Arc<AtomicU32>) {
+async fn token_server(token_at: fn(&ReceivedRequest) -> Option<String>) -> (Arc<Server>, Arc<AtomicU32>) {
     let current = Arc::new(AtomicU32::new(1));
     let valid = Arc::clone(&current);
     let server = Server::start(move |request| token_answer(request, &valid, token_at)).await;
@@ -85,9 +85,9 @@ async fn token_server(token_at: fn(&Received) -> Option<String>) -> (Arc<Server>
 }
 
 fn token_answer(
-    request: &Received,
+    request: &ReceivedRequest,
     valid: &AtomicU32,
-    token_at: fn(&Received) -> Option<String>,
+    token_at: fn(&ReceivedRequest) -> Option<String>,
 ) -> Response {
     let current = format!("token-{}", valid.load(Ordering::SeqCst));
     match request.path.as_str() {
@@ -112,7 +112,7 @@ fn token_answer(
     }
 }
 
-fn bearer(request: &Received) -> Option<String> {
+fn bearer(request: &ReceivedRequest) -> Option<String> {
     request.header("authorization")?.strip_prefix("Bearer ").map(str::to_owned)
 }
 
@@ -144,7 +144,7 @@ async fn oauth_token_of_another_host_is_used() {
 
 #[tokio::test]
 async fn login_token_is_sent_where_the_definition_says() {
-    type TokenAt = fn(&Received) -> Option<String>;
+    type TokenAt = fn(&ReceivedRequest) -> Option<String>;
     let cases: [(&str, TokenAt); 4] = [
         ("}", bearer),
         (", location: header, name: X-Session}", |request| request.header("x-session").map(str::to_owned)),

@@ -20,7 +20,7 @@ const PAGE_MAX: usize = 10;
 
 /// A request that the server received.
 #[derive(Debug, Clone)]
-pub(crate) struct Received {
+pub(crate) struct ReceivedRequest {
     pub(crate) path: String,
     pub(crate) query: HashMap<String, String>,
     pub(crate) headers: HeaderMap,
@@ -29,7 +29,7 @@ pub(crate) struct Received {
     pub(crate) raw_query: String,
 }
 
-impl Received {
+impl ReceivedRequest {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
@@ -39,7 +39,7 @@ impl Received {
     }
 }
 
-type Handler = Arc<dyn Fn(&Received) -> Response + Send + Sync>;
+type Handler = Arc<dyn Fn(&ReceivedRequest) -> Response + Send + Sync>;
 
 /// A server on a free port.
 pub(crate) struct Server {
@@ -48,12 +48,14 @@ pub(crate) struct Server {
     handler: Handler,
     /// Responses that replace the normal ones, in order.
     pub(crate) script: Mutex<VecDeque<Response>>,
-    pub(crate) requests: Mutex<Vec<Received>>,
+    pub(crate) requests: Mutex<Vec<ReceivedRequest>>,
 }
 
 impl Server {
     /// Starts a server that answers with `handler`.
-    pub(crate) async fn start(handler: impl Fn(&Received) -> Response + Send + Sync + 'static) -> Arc<Self> {
+    pub(crate) async fn start(
+        handler: impl Fn(&ReceivedRequest) -> Response + Send + Sync + 'static,
+    ) -> Arc<Self> {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = Arc::new(Self {
             base: format!("http://{}", listener.local_addr().unwrap()),
@@ -80,7 +82,7 @@ impl Server {
         self.requests.lock().unwrap().len()
     }
 
-    pub(crate) fn last(&self) -> Received {
+    pub(crate) fn last(&self) -> ReceivedRequest {
         self.requests.lock().unwrap().last().unwrap().clone()
     }
 
@@ -113,7 +115,7 @@ async fn answer(State(server): State<Arc<Server>>, uri: Uri, headers: HeaderMap,
     let raw_query = uri.query().unwrap_or_default().to_owned();
     let pairs =
         |text: &[u8]| url::form_urlencoded::parse(text).into_owned().collect::<HashMap<String, String>>();
-    let received = Received {
+    let received = ReceivedRequest {
         path: uri.path().to_owned(),
         query: pairs(raw_query.as_bytes()),
         headers,

@@ -17,7 +17,7 @@ fn lie(error: RestError) -> PaginationError {
 const CURSOR: &str = "{type: cursor, cursor_path: next, cursor_param: cursor}";
 
 #[tokio::test]
-async fn cursor_that_repeats_at_once_is_a_lie() {
+async fn cursor_that_repeats_at_once_is_an_error() {
     let server = Server::fixed(json!({ "data": [record(1)], "next": "same" })).await;
     let error = read_all(&server.source(&definition(CURSOR, ""))).await.unwrap_err();
     assert_eq!(lie(error), PaginationError::RepeatedToken { token: "same".into() });
@@ -25,7 +25,7 @@ async fn cursor_that_repeats_at_once_is_a_lie() {
 }
 
 #[tokio::test]
-async fn cursor_loop_over_several_pages_is_a_lie() {
+async fn cursor_loop_over_several_pages_is_an_error() {
     for records in [vec![record(1)], Vec::new()] {
         let server = Server::start(move |request| {
             let next = match request.query.get("cursor").map(String::as_str) {
@@ -78,7 +78,7 @@ async fn stored_next_url_on_another_host_is_refused() {
 }
 
 #[tokio::test]
-async fn total_above_the_records_is_a_lie() {
+async fn total_above_the_records_is_an_error() {
     let server = Server::start(|request| {
         let offset = request.number("offset").unwrap();
         json_response(&json!({ "data": slice(offset, 10), "total": 60 }))
@@ -90,7 +90,7 @@ async fn total_above_the_records_is_a_lie() {
 }
 
 #[tokio::test]
-async fn flag_without_a_cursor_is_a_lie() {
+async fn flag_without_a_cursor_is_an_error() {
     let server = Server::fixed(json!({ "data": [record(1)], "more": true })).await;
     let text = definition(CURSOR, "trust: {has_more_path: more}\n");
     let error = lie(read_all(&server.source(&text)).await.unwrap_err());

@@ -1,6 +1,8 @@
 //! Every paginator reads all records exactly once.
 
-use crate::fixture::{RECORDS, Received, Server, check_complete, definition, json_response, read_all, slice};
+use crate::fixture::{
+    RECORDS, ReceivedRequest, Server, check_complete, definition, json_response, read_all, slice,
+};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 use tidemill_core::feed_definition::{Place, RecordQuery};
@@ -71,7 +73,7 @@ async fn offset_in_a_json_body_reads_all_records() {
     check_complete(&read_all(&server.source(text)).await.unwrap());
 }
 
-fn cursor_of(request: &Received) -> usize {
+fn cursor_of(request: &ReceivedRequest) -> usize {
     request.query.get("cursor").map_or(0, |cursor| cursor.strip_prefix("c=").unwrap().parse().unwrap())
 }
 
@@ -108,7 +110,7 @@ async fn cursor_in_a_header_reads_all_records() {
 }
 
 /// Answers a list whose next URL is relative or absolute.
-fn linked(request: &Received, add: impl Fn(Response, Option<String>) -> Response) -> Response {
+fn linked(request: &ReceivedRequest, add: impl Fn(Response, Option<String>) -> Response) -> Response {
     let from = request.number("from").unwrap_or(0);
     assert_eq!(request.query["status"], "open", "the next URL contains the filters");
     let next = (from + 10 < RECORDS).then(|| {

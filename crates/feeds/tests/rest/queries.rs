@@ -1,13 +1,13 @@
 //! Counts, filters, lookups, mapping and the exploration of an unknown API.
 
-use crate::fixture::{RECORDS, Received, Server, definition, json_response, quick, record, status};
+use crate::fixture::{RECORDS, ReceivedRequest, Server, definition, json_response, quick, record, status};
 use axum::response::IntoResponse as _;
 use serde_json::{Value, json};
 use tidemill_core::feed_definition::{ColumnValue, CursorValue, Place, QueryRange, RecordQuery};
 use tidemill_feeds::Network;
 use tidemill_feeds::rest::{explore, parse_definition};
 
-fn records(request: &Received) -> Vec<Value> {
+fn records(request: &ReceivedRequest) -> Vec<Value> {
     let (min, max) = (request.number("min").unwrap_or(0), request.number("max").unwrap_or(usize::MAX));
     (0..RECORDS)
         .map(record)

@@ -60,7 +60,7 @@ impl Store {
 }
 
 /// Description of a table in the catalog.
-struct Described {
+struct TableDescription {
     columns: Vec<TargetColumn>,
     unique_keys: Vec<Vec<String>>,
 }
@@ -75,7 +75,7 @@ impl Tx<'_> {
             Conn::Postgres(conn) => postgres(conn, &into.table).await?,
             Conn::Sqlite(conn) => sqlite(conn, &into.table).await?,
         };
-        Ok(described.map(|Described { columns, unique_keys }| TargetTable {
+        Ok(described.map(|TableDescription { columns, unique_keys }| TargetTable {
             name: into.table.clone(),
             columns,
             write: into.write_disposition,
@@ -97,7 +97,7 @@ impl Tx<'_> {
     }
 }
 
-async fn postgres(conn: &mut PgConnection, name: &TableName) -> Result<Option<Described>, Error> {
+async fn postgres(conn: &mut PgConnection, name: &TableName) -> Result<Option<TableDescription>, Error> {
     let found: Option<(i64, String)> = sqlx::query_as(
         "SELECT c.oid::bigint, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
          WHERE n.nspname = $1 AND c.relname = $2",
@@ -139,10 +139,10 @@ async fn postgres(conn: &mut PgConnection, name: &TableName) -> Result<Option<De
     let rows =
         sqlx::query(POSTGRES_KEYS).bind(oid).persistent(false).fetch_all(&mut *conn).await.map_err(failed)?;
     let keys = rows.iter().map(|row| Ok((row.long("index")?, row.text("name")?)));
-    Ok(Some(Described { columns, unique_keys: grouped(keys)? }))
+    Ok(Some(TableDescription { columns, unique_keys: grouped(keys)? }))
 }
 
-async fn sqlite(conn: &mut SqliteConnection, name: &TableName) -> Result<Option<Described>, Error> {
+async fn sqlite(conn: &mut SqliteConnection, name: &TableName) -> Result<Option<TableDescription>, Error> {
     let kind: Option<String> = sqlx::query_scalar(
         "SELECT type FROM main.sqlite_master WHERE name = $1 COLLATE NOCASE AND type IN ('table', 'view')",
     )
@@ -190,7 +190,7 @@ async fn sqlite(conn: &mut SqliteConnection, name: &TableName) -> Result<Option<
     if !primary.is_empty() && !unique_keys.contains(&primary) {
         unique_keys.insert(0, primary);
     }
-    Ok(Some(Described { columns, unique_keys }))
+    Ok(Some(TableDescription { columns, unique_keys }))
 }
 
 /// Refuses a table whose constraints are checked by the commit: SQLite commits the transactions of many callers

@@ -1,9 +1,9 @@
-//! Writes rows of a definition into the user's table, together with their lines in `feed_records`.
+//! Writes rows of a definition into the user's table, together with their entries in `feed_records`.
 
 use super::statements::{delete_postgres, delete_sqlite, upsert_postgres, upsert_sqlite, write_error};
 use super::{FeedTables, TargetColumn, TargetRow, TargetTable, bind, unusable};
 use crate::codec::SqlTime;
-use crate::feed_records::{Line, NewLine};
+use crate::feed_records::{NewRecordEntry, RecordEntry};
 use crate::tx::Conn;
 use crate::{BuildVersions, Error, Tx};
 use sqlx::AssertSqlSafe;
@@ -25,7 +25,7 @@ pub(super) struct KeyedRow<'a> {
 }
 
 impl Tx<'_> {
-    /// Writes rows into the user's table; returns how many were written or deleted. The row and the line that says from
+    /// Writes rows into the user's table; returns how many were written or deleted. The row and the entry that says from
     /// which version of the record it was built are committed together. A row that the table refuses fails all of them
     /// with [`Error::is_bad_value`].
     pub async fn upsert_rows(
@@ -42,15 +42,16 @@ impl Tx<'_> {
         let is_sqlite = self.context.schema.is_sqlite();
         let keyed = rows.iter().map(|row| keyed(&table, row, is_sqlite)).collect::<Result<Vec<_>, _>>()?;
         let ids = rows.iter().map(|row| row.record_id.clone()).collect();
-        let lines = self.row_lines(&tables.feed, ids).await?;
-        let deleted = self.delete_released(tables, &table, &keyed, &lines, now).await?;
+        let entries = self.record_entries(&tables.feed, ids).await?;
+        let deleted = self.delete_released(tables, &table, &keyed, &entries, now).await?;
         let live: Vec<&TargetRow> = keyed
             .iter()
-            .filter(|keyed| !keyed.row.is_deleted && !is_appended(&table, keyed.row, &lines))
+            .filter(|keyed| !keyed.row.is_deleted && !is_appended(&table, keyed.row, &entries))
             .map(|keyed| keyed.row)
             .collect();
         let written = self.write_rows(&table, &live).await?;
-        let new: Vec<NewLine<'_>> = keyed.iter().map(|keyed| new_line(&table, keyed, &lines)).collect();
+        let new: Vec<NewRecordEntry<'_>> =
+            keyed.iter().map(|keyed| new_entry(&table, keyed, &entries)).collect();
         self.put_lines(&tables.feed, &new, built.mapper_version, now).await?;
         Ok(deleted + written)
     }
@@ -78,7 +79,7 @@ impl Tx<'_> {
         tables: &FeedTables,
         table: &TargetTable,
         rows: &[KeyedRow<'_>],
-        lines: &HashMap<String, Line>,
+        entries: &HashMap<String, RecordEntry>,
         now: Option<Timestamp>,
     ) -> Result<u64, Error> {
         if !table.has_keys() {
@@ -86,9 +87,9 @@ impl Tx<'_> {
         }
         let mut released = BTreeSet::new();
         for KeyedRow { row, key } in rows {
-            let old = lines.get(&row.record_id).filter(|line| line.state == RecordState::Active);
+            let old = entries.get(&row.record_id).filter(|entry| entry.state == RecordState::Active);
             let new = key.as_deref().map(|key| key_text(table, key));
-            let moved = old.and_then(|line| line.row_key.clone());
+            let moved = old.and_then(|entry| entry.row_key.clone());
             released.extend(moved.filter(|old| row.is_deleted || Some(old) != new.as_ref()));
             released.extend(new.filter(|_| row.is_deleted));
         }
@@ -277,19 +278,19 @@ pub(super) fn keyed<'a>(
 }
 
 /// Returns whether this version of a record was appended before: another mapper must not append it again.
-fn is_appended(table: &TargetTable, row: &TargetRow, lines: &HashMap<String, Line>) -> bool {
-    let line = lines.get(&row.record_id).filter(|line| line.state == RecordState::Active);
-    !table.has_keys() && line.is_some_and(|line| line.built_hash == row.payload_hash)
+fn is_appended(table: &TargetTable, row: &TargetRow, entries: &HashMap<String, RecordEntry>) -> bool {
+    let entry = entries.get(&row.record_id).filter(|entry| entry.state == RecordState::Active);
+    !table.has_keys() && entry.is_some_and(|entry| entry.built_hash == row.payload_hash)
 }
 
-fn new_line<'a>(
+fn new_entry<'a>(
     table: &TargetTable,
     KeyedRow { row, key }: &KeyedRow<'a>,
-    lines: &HashMap<String, Line>,
-) -> NewLine<'a> {
-    let old = lines.get(&row.record_id).and_then(|line| line.row_key.clone());
+    entries: &HashMap<String, RecordEntry>,
+) -> NewRecordEntry<'a> {
+    let old = entries.get(&row.record_id).and_then(|entry| entry.row_key.clone());
     let state = if row.is_deleted { RecordState::Deleted } else { RecordState::Active };
-    NewLine {
+    NewRecordEntry {
         record_id: &row.record_id,
         row_key: key.as_deref().map(|key| key_text(table, key)).or(old),
         built_hash: &row.payload_hash,

@@ -182,7 +182,7 @@ fn has_more_flag_decides_the_end() {
 }
 
 #[test]
-fn has_more_flag_with_an_empty_page_is_a_lie() {
+fn has_more_flag_with_an_empty_page_is_an_error() {
     let trust = trust(EndRule::HasMore(path("more")));
     let lie = next(&offset(), &trust, &at(0), &reply(r#"{"more":true}"#, 0));
     assert_eq!(lie, Err(PaginationError::EmptyPage { promise: "more".into() }));
@@ -191,7 +191,7 @@ fn has_more_flag_with_an_empty_page_is_a_lie() {
 }
 
 #[test]
-fn has_more_flag_without_a_cursor_is_a_lie() {
+fn has_more_flag_without_a_cursor_is_an_error() {
     let trust = trust(EndRule::HasMore(path("more")));
     let lie = next(&cursor(), &trust, &at(0), &reply(r#"{"more":true,"next":null}"#, 3));
     assert_eq!(lie, Err(PaginationError::NoToken { flag: "more".into() }));
@@ -208,7 +208,7 @@ fn total_decides_the_end() {
 }
 
 #[test]
-fn total_that_the_pages_contradict_is_a_lie() {
+fn total_that_the_pages_contradict_is_an_error() {
     let trust = with_total(EndRule::Total);
     let empty = next(&offset(), &trust, &at(5), &reply(r#"{"total":12}"#, 0));
     assert_eq!(empty, Err(PaginationError::TotalContradiction { total: 12, read: 5 }));
@@ -226,7 +226,7 @@ fn total_that_the_pages_contradict_is_a_lie() {
 }
 
 #[test]
-fn short_page_number_before_the_total_is_a_lie() {
+fn short_page_number_before_the_total_is_an_error() {
     // The source caps its pages at 5 records, so the second page does not begin at position 10.
     let trust = with_total(EndRule::Total);
     let lie = next(&page_number(), &trust, &at(0), &reply(r#"{"total":15}"#, 5));
@@ -255,7 +255,7 @@ fn cursor_leads_to_the_next_page_until_it_is_missing() {
 }
 
 #[test]
-fn same_cursor_twice_is_a_lie() {
+fn same_cursor_twice_is_an_error() {
     let trust = trust(EndRule::NoNext);
     let lie = next(&cursor(), &trust, &token(3, "b"), &reply(r#"{"next":"b"}"#, 3));
     assert_eq!(lie, Err(PaginationError::RepeatedToken { token: "b".into() }));

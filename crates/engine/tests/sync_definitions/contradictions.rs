@@ -6,7 +6,7 @@ use tidemill_testkit::interface::Kind;
 use tidemill_testkit::rest_fixture::RestFixture;
 
 /// Runs a full sync of a lying source; returns its run.
-async fn lied_to(fixture: &RestFixture) -> Run {
+async fn sync_contradictory(fixture: &RestFixture) -> Run {
     let run = fixture.queue(true).await;
     fixture.base.settle(&run).await
 }
@@ -23,7 +23,7 @@ pub(crate) async fn cursor_that_does_not_move_fails_the_sync((kind, pagination):
     let fixture = RestFixture::open(kind, pagination, 120).await;
     let roles = fixture.base.roles();
     fixture.base.supplier.handle.behave(|behaviour| behaviour.stuck_cursor = true);
-    check_failed(&lied_to(&fixture).await, &["the same cursor", "the same page"]);
+    check_failed(&sync_contradictory(&fixture).await, &["the same cursor", "the same page"]);
     fixture.base.supplier.handle.behave(|behaviour| behaviour.stuck_cursor = false);
     fixture.sync(true).await;
     fixture.check_equal().await;
@@ -35,7 +35,10 @@ pub(crate) async fn page_that_repeats_fails_the_sync((kind, pagination): (Kind, 
     let fixture = RestFixture::open(kind, pagination, 120).await;
     let roles = fixture.base.roles();
     fixture.base.supplier.handle.behave(|behaviour| behaviour.repeat_always = true);
-    check_failed(&lied_to(&fixture).await, &["the same cursor", "the same page", "reports a total of"]);
+    check_failed(
+        &sync_contradictory(&fixture).await,
+        &["the same cursor", "the same page", "reports a total of"],
+    );
     fixture.base.supplier.handle.behave(|behaviour| behaviour.repeat_always = false);
     fixture.sync(true).await;
     fixture.check_equal().await;
@@ -51,7 +54,7 @@ pub(crate) async fn small_page_that_repeats_fails_the_sync(kind: Kind) {
     fixture.apply(&without_total).await;
     let roles = fixture.base.roles();
     fixture.base.supplier.handle.behave(|behaviour| behaviour.repeat_always = true);
-    check_failed(&lied_to(&fixture).await, &["the same page"]);
+    check_failed(&sync_contradictory(&fixture).await, &["the same page"]);
     fixture.base.supplier.handle.behave(|behaviour| behaviour.repeat_always = false);
     fixture.sync(true).await;
     fixture.check_equal().await;
@@ -63,7 +66,7 @@ pub(crate) async fn flag_that_always_promises_more_fails_the_sync(kind: Kind) {
     let fixture = RestFixture::open(kind, RestKind::Offset, 120).await;
     let roles = fixture.base.roles();
     fixture.base.supplier.handle.behave(|behaviour| behaviour.has_more = Some(true));
-    check_failed(&lied_to(&fixture).await, &["reports more records in `meta.has_more`"]);
+    check_failed(&sync_contradictory(&fixture).await, &["reports more records in `meta.has_more`"]);
     roles.stop().await;
 }
 
@@ -72,7 +75,7 @@ pub(crate) async fn count_that_stays_too_high_fails_the_sync((kind, pagination):
     let fixture = RestFixture::open(kind, pagination, 60).await;
     let roles = fixture.base.roles();
     fixture.base.supplier.handle.behave(|behaviour| behaviour.count_lies_by = 5);
-    check_failed(&lied_to(&fixture).await, &["were read in", "reports a total of 65 records"]);
+    check_failed(&sync_contradictory(&fixture).await, &["were read in", "reports a total of 65 records"]);
     roles.stop().await;
 }
 
