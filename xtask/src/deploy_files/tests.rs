@@ -58,11 +58,12 @@ fn terraform_that_breaks_a_rule_is_found() {
         let role = json!({"secret": [secret], "template": [{"secret_name": "a"}]});
         json!([{"azurerm_container_app": {"role": role}}])
     };
-    let numbers = |min, max, messages| json!({"replicas_min": min, "replicas_max": max, "messages_per_replica": messages});
+    let role =
+        |min, max, depth| json!({"replicas_min": min, "replicas_max": max, "messages_per_replica": depth});
     let roles = json!({
-        "worker": numbers(0, Some(30), Some(1)),
-        "consolidator": numbers(1, Some(3), Some(1)),
-        "server": numbers(2, Some(10), None::<u64>),
+        "worker": role(0, Some(30), Some(1)),
+        "consolidator": role(1, Some(3), Some(1)),
+        "server": role(2, Some(10), None::<u64>),
     });
     let reference = json!({"name": "a", "key_vault_secret_id": "${var.a}"});
     let mut blocks = json!({"locals": [{"roles": roles}], "resource": app(reference)});
