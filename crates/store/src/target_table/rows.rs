@@ -25,9 +25,9 @@ pub(super) struct KeyedRow<'a> {
 }
 
 impl Tx<'_> {
-    /// Writes rows into the user's table; returns how many were written or deleted. The row and the entry that says from
-    /// which version of the record it was built are committed together. A row that the table refuses fails all of them
-    /// with [`Error::is_bad_value`].
+    /// Writes rows into the user's table; returns how many were written or deleted. The row and the entry that says
+    /// from which version of the record it was built are committed together. A row that the table refuses fails all of
+    /// them with [`Error::is_bad_value`].
     pub async fn upsert_rows(
         &mut self,
         tables: &FeedTables,
