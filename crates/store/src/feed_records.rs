@@ -38,7 +38,7 @@ impl FromColumns for ReleasedKey {
     }
 }
 
-/// A entry that replaces the known one.
+/// An entry that replaces the known one.
 #[derive(Debug)]
 pub(crate) struct NewRecordEntry<'a> {
     pub(crate) record_id: &'a str,
