@@ -1,6 +1,5 @@
 //! The HTTP API within this process: commands with direct database access call the router without a socket.
 
-use crate::retry::is_idempotent;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use bytes::Bytes;
@@ -8,44 +7,34 @@ use http::{Request, StatusCode};
 use tidemill_api::access::Access;
 use tidemill_api::{App, Cause, router};
 use tidemill_client::{ApiRequest, ApiResponse, Client, Error, Transport, TransportFuture};
-use tidemill_engine::RetryPolicy;
 use tidemill_engine::retry_policy::{RetryableError as _, chain};
 use tidemill_engine::sync::Syncs;
 use tidemill_wire::Problem;
 use tower::ServiceExt as _;
 
-/// Transport that calls a router as a function.
-///
-/// The client retries calls that it may repeat, as it does with a remote server. For these calls the use cases make one
-/// attempt, so that no loop of retries contains another. All other calls are retried by the use cases, which know what
-/// they may repeat.
+/// Transport that calls the router as a function.
 struct InProcessTransport {
-    single_attempt: Router,
-    retrying: Router,
+    router: Router,
 }
 
 /// Creates a client that has all rights.
+///
+/// The API retries writes while the database is unreachable, but not all reads. The client retries both, as it does
+/// with a remote server.
 pub(crate) fn client(syncs: Syncs, name: String) -> Client {
-    let access = Access::Open { name };
-    let single_attempt = App::new(syncs.with_retry_policy(RetryPolicy::None), access.clone());
-    let retrying = App::new(syncs, access);
-    crate::retry::client(InProcessTransport {
-        single_attempt: router(single_attempt),
-        retrying: router(retrying),
-    })
+    crate::retry::client(InProcessTransport { router: router(App::new(syncs, Access::Open { name })) })
 }
 
 impl Transport for InProcessTransport {
     fn send(&self, call: ApiRequest) -> TransportFuture<'_, ApiResponse> {
         Box::pin(async move {
-            let router = if is_idempotent(&call) { &self.single_attempt } else { &self.retrying };
             let mut request = Request::builder().method(call.method).uri(call.path);
             if let Some(key) = call.idempotency_key {
                 request = request.header("idempotency-key", key.into_bytes());
             }
             let request = request.body(Body::from(call.body.unwrap_or_default()));
             let request = request.map_err(|error| Error::InvalidResponse(error.to_string()))?;
-            let answered = router.clone().oneshot(request).await;
+            let answered = self.router.clone().oneshot(request).await;
             let response = match answered {
                 Ok(response) => response,
                 Err(never) => match never {},
@@ -71,29 +60,4 @@ fn database_problem(error: &tidemill_store::Error) -> ApiResponse {
     let problem = Problem { hint: error.hint(), ..Problem::new("database", chain(error)) };
     let body = serde_json::to_vec(&problem).map(Bytes::from).unwrap_or_default();
     ApiResponse { status, body, retry_after: None }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::InProcessTransport;
-    use axum::Router;
-    use http::Method;
-    use std::time::Duration;
-    use tidemill_client::{ApiRequest, Transport as _};
-
-    #[tokio::test]
-    async fn repeatable_call_makes_one_attempt() {
-        let named = |name: &'static str| Router::new().fallback(move || async move { name });
-        let transport = InProcessTransport { single_attempt: named("single"), retrying: named("retrying") };
-        for (method, path, expected) in [
-            (Method::GET, "/v1/tokens", "single"),
-            (Method::POST, "/v1/runs/batch", "single"),
-            (Method::POST, "/v1/tokens", "retrying"),
-        ] {
-            let path = path.to_owned();
-            let timeout = Duration::from_secs(10);
-            let call = ApiRequest { method, path, idempotency_key: None, body: None, timeout };
-            assert_eq!(transport.send(call).await.unwrap().body, expected);
-        }
-    }
 }

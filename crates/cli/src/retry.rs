@@ -27,14 +27,6 @@ fn is_idempotent_call(path: &str) -> bool {
     ["/reprice", "/plan", "/table"].iter().any(|call| path.ends_with(call))
 }
 
-/// Returns whether a call may be repeated although an earlier attempt may have been executed.
-pub(crate) fn is_idempotent(call: &ApiRequest) -> bool {
-    call.method != Method::POST
-        || call.idempotency_key.is_some()
-        || call.path.split('?').next().is_some_and(is_idempotent_call)
-        || IDEMPOTENT_PATHS.iter().any(|path| call.path.starts_with(path))
-}
-
 /// Creates a client that retries transient errors with the same ids.
 pub(crate) fn client(transport: impl Transport + 'static) -> Client {
     Client::new(RetryingTransport { transport })
@@ -47,7 +39,10 @@ struct RetryingTransport<T> {
 impl<T: Transport> Transport for RetryingTransport<T> {
     fn send(&self, call: ApiRequest) -> TransportFuture<'_, ApiResponse> {
         Box::pin(async move {
-            let is_idempotent = is_idempotent(&call);
+            let is_idempotent = call.method != Method::POST
+                || call.idempotency_key.is_some()
+                || call.path.split('?').next().is_some_and(is_idempotent_call)
+                || IDEMPOTENT_PATHS.iter().any(|path| call.path.starts_with(path));
             let (started, mut wait) = (Instant::now(), Duration::from_millis(50));
             loop {
                 let answer = self.transport.send(call.clone()).await;
@@ -61,9 +56,6 @@ impl<T: Transport> Transport for RetryingTransport<T> {
                 };
                 if !is_transient || started.elapsed() + pause > RETRY_FOR {
                     return answer;
-                }
-                if self.transport.address().is_none() {
-                    tracing::warn!("the database is not available, retrying in {} ms", pause.as_millis());
                 }
                 tokio::time::sleep(pause).await;
                 wait = (wait * 2).min(Duration::from_secs(2));

@@ -44,7 +44,7 @@ pub use tidemill_core::records::{ConsolidationOrder, SyncRetry, SyncStatus};
 pub use tidemill_core::sync::SYNC_LABEL;
 pub use tidemill_feeds::rest::parse_definition;
 
-use crate::{Engine, Process, RetryPolicy};
+use crate::{Engine, Process};
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_core::heatmap::Goal;
@@ -165,12 +165,6 @@ impl Syncs {
     #[must_use]
     pub fn for_call(&self, entry: Arc<AuditEntry>) -> Self {
         Self { engine: self.engine.for_call(entry), ..self.clone() }
-    }
-
-    /// Returns a copy with another retry policy, see [`Engine::with_retry_policy`].
-    #[must_use]
-    pub fn with_retry_policy(&self, retry_policy: RetryPolicy) -> Self {
-        Self { engine: self.engine.with_retry_policy(retry_policy), ..self.clone() }
     }
 
     pub fn engine(&self) -> &Engine {
