@@ -85,7 +85,8 @@ pub fn recognise(url: &str, headers: &[(String, String)], body: &JsonValue) -> R
     let total = evidence.total();
     let paginator = evidence.paginator(total.as_ref(), primary_key.as_ref());
     if paginator.is_none() {
-        undecided.push("no pagination was found in the answer; write `paginator`".to_owned());
+        let advice = "write `paginator: single_page` if the answer is the whole list";
+        undecided.push(format!("no pagination was found in the answer; {advice}"));
     }
     let columns = infer_columns(records.iter().copied());
     Recognition {

@@ -73,6 +73,12 @@ impl ServerFixture {
         assert!(plan.exists && plan.statements.is_empty() && plan.problems.is_empty(), "{plan:#?}");
     }
 
+    /// Returns whether the next sync can read changes only.
+    pub(crate) async fn has_watermark(&self) -> bool {
+        let feed = self.base.store.feed(self.feed.clone()).await.expect("the feed is read");
+        feed.watermark.is_some()
+    }
+
     /// Queues a sync of the feed.
     pub(crate) async fn queue(&self, full: bool) -> RunId {
         self.syncs.start(&self.feed, full, None).await.expect("the sync is queued").run_id
