@@ -121,8 +121,7 @@ pub(crate) enum FeedCommand {
 pub(crate) enum DefinitionCommand {
     /// Request a URL once, show the records and the paging, and write a definition of the feed
     #[command(after_help = "Examples:\n  tidemill feed try http://127.0.0.1:8001/orders\n  \
-                            tidemill feed try http://127.0.0.1:8001/orders --output orders.yaml --table shop.orders\n  \
-                            tidemill feed try http://127.0.0.1:8001/orders --bearer-env ORDERS_TOKEN")]
+                            tidemill feed try http://127.0.0.1:8001/orders --table shop.orders --bearer-env TOKEN")]
     Try {
         /// Address of a list of records, without credentials
         url: String,
