@@ -146,6 +146,9 @@ async fn tables_accept_exactly_the_known_labels() {
             fixture.plain.execute(&text).await.map_err(|bad| format!("{bad:?}"))
         };
         let moment = moment(kind);
+        // Events belong to a run.
+        let run = "run_id, project_id, env_id, gate = 'run-x', 'shop', 'shop/staging', 'open'";
+        assert_eq!(accepts("runs", run, "status", "queued").await, Ok(1), "{kind:?}");
         for (table, fixed, column, labels) in label_columns(kind) {
             for label in labels {
                 assert_eq!(
