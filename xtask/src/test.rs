@@ -57,9 +57,11 @@ pub(crate) fn faults(name: Option<&str>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks the files of `deploy/` for Kubernetes and Helm.
+/// Checks the files of `deploy/` for Compose, Terraform, Kubernetes and Helm.
 pub(crate) fn deploy() -> Result<ExitCode> {
     setup::ensure_programs()?;
+    deploy_files::compose()?;
+    deploy_files::terraform()?;
     deploy::check()?;
     Ok(ExitCode::SUCCESS)
 }
