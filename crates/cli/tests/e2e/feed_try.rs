@@ -46,7 +46,7 @@ fn second_page_confirms_each_recognised_paginator() {
     for path in ["keyset/items?limit=50", "header_url/items?limit=50"] {
         let found = try_url(&fixture, &format!("{url}/{path}"));
         assert_eq!(recognised(&found), (None, None), "{path}: {found}");
-        assert!(found["undecided"].to_string().contains("write `paginator`"), "{path}: {found}");
+        assert!(found["undecided"].to_string().contains("write `paginator: single_page`"), "{path}: {found}");
     }
     stop(&mut source);
 }
