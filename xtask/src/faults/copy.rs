@@ -71,7 +71,7 @@ fn with_marked_version(text: &str) -> Result<String> {
     let section = text.find("[workspace.package]").context(missing)?;
     let version = section + text[section..].find("\nversion = \"").context(missing)? + "\nversion = \"".len();
     let end = version + text[version..].find('"').context(missing)?;
-    Ok(format!("{}-faults{}", &text[..end], &text[end..]))
+    Ok(format!("{}+faults{}", &text[..end], &text[end..]))
 }
 
 /// Applies the base patch and every fault, and names each patch that does not apply.
@@ -151,7 +151,7 @@ mod tests {
     fn version_of_the_workspace_is_marked() {
         let text = "[workspace]\n\n[workspace.package]\nversion = \"1.2.3\"\nedition = \"2024\"\n";
         let marked = with_marked_version(text).unwrap();
-        assert_eq!(marked, text.replace("1.2.3", "1.2.3-faults"));
+        assert_eq!(marked, text.replace("1.2.3", "1.2.3+faults"));
         assert!(with_marked_version("[workspace]\n").is_err());
     }
 
