@@ -192,6 +192,7 @@ fn is_independent(alert: &Alert) -> bool {
         AlertKind::RunSkipped
         | AlertKind::ConsolidationFailed
         | AlertKind::DeleteLimit
+        | AlertKind::AbsenceUnproven
         | AlertKind::WatermarkCopy
         | AlertKind::WatermarkOld
         | AlertKind::PartitionStuck

@@ -28,6 +28,8 @@ labelled! {
         SyncRecovered = "sync_recovered",
         /// So many records are missing from the feed that none was deleted.
         DeleteLimit = "delete_limit",
+        /// Records are missing from a list, and nothing shows that the list was read whole, so none was deleted.
+        AbsenceUnproven = "absence_unproven",
         /// The copy of a watermark to its external target is late.
         WatermarkCopy = "watermark_copy",
         /// A watermark has not advanced for too long.
@@ -56,6 +58,7 @@ impl AlertKind {
             Self::ConsolidationFailed => "a consolidation failed",
             Self::SyncRecovered => "a sync recovered",
             Self::DeleteLimit => "too many records are missing",
+            Self::AbsenceUnproven => "missing records are kept without evidence",
             Self::WatermarkCopy => "the copy of a watermark is late",
             Self::WatermarkOld => "a watermark is old",
             Self::PartitionStuck => "a partition is stuck",
@@ -86,6 +89,7 @@ impl AlertKind {
             }
             Self::ConsolidationFailed => Some("Fix the cause, then resume the consolidation"),
             Self::DeleteLimit => Some("Ask the supplier; nothing was deleted"),
+            Self::AbsenceUnproven => Some("Change the definition as the text says; nothing was deleted"),
             Self::WatermarkCopy => {
                 Some("Check the target of the copy; the watermark in the database is correct")
             }
@@ -185,7 +189,7 @@ pub fn command(kind: AlertKind, subject: &str, feed: Option<&str>, run: Option<&
         AlertKind::ConsolidationFailed => {
             run.map(|run| format!("tidemill sync consolidate {}", run.in_shell()))
         }
-        AlertKind::SyncRecovered | AlertKind::DeleteLimit => {
+        AlertKind::SyncRecovered | AlertKind::DeleteLimit | AlertKind::AbsenceUnproven => {
             run.map(|run| format!("tidemill sync show {}", run.in_shell()))
         }
         AlertKind::WatermarkCopy => feed.map(|feed| format!("tidemill feed show {feed}")),

@@ -123,6 +123,8 @@ pub struct FeedPage {
     pub next: Option<Place>,
     /// Largest number of the incremental cursor, for feeds whose cursor is a number.
     pub cursor_max: Option<i64>,
+    /// Whether the primary keys rise strictly, from the last key of the page before.
+    pub keys_rise: bool,
 }
 
 impl FeedPage {

@@ -6,6 +6,7 @@
 pub mod cast;
 mod check;
 pub mod infer;
+mod key_order;
 pub mod lost_column;
 pub mod number;
 pub mod paginate;
@@ -21,6 +22,7 @@ pub mod value;
 
 pub use cast::{CastError, ColumnValue, cast};
 pub use infer::{add_columns, infer_columns};
+pub use key_order::keys_rise;
 pub use paginate::{Answer, NextPage, PageRequest, PaginationError, Place, next_page, request_page};
 pub use paging::{
     Deletes, EndRule, Incremental, Lookup, PageAccess, Paginator, Partition, TotalLocation, Trust,

@@ -3,6 +3,7 @@
 //! Every function here is pure: no I/O, no async, no clock. Callers pass the time in. The database enforces the
 //! lifecycles as well, with SQL that [`diagram`] generates.
 
+pub mod absence;
 pub mod access;
 pub mod agent;
 pub mod alert;

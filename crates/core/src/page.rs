@@ -16,6 +16,7 @@ mod progress;
 
 pub use chain::{ChainDecision, decide_chained, mark_end};
 pub use error::{PageError, RereadReason};
+pub use overlap::is_linked;
 pub use pass_end::{PassEnd, RECOUNTS_MAX, ReadCounts, decide_pass_end};
 pub use progress::{Progress, page_hash};
 

@@ -103,6 +103,9 @@ pub struct Sync {
     pub deleted: i64,
     /// Reason for which missing records were not deleted.
     pub delete_note: Option<String>,
+    /// How it is shown that a full sync read every record; null if it is not.
+    #[serde(default)]
+    pub absence_evidence: Option<String>,
     /// Time of the last change.
     pub updated_at: Timestamp,
 }
@@ -132,6 +135,9 @@ pub struct Partition {
     /// Largest number of the incremental cursor that it has read, for feeds whose cursor is a number.
     #[serde(default)]
     pub cursor_max: Option<i64>,
+    /// How it is shown that every record was read, or why it is not; null before the end.
+    #[serde(default)]
+    pub evidence: Option<String>,
     /// Number of positions by which the source's list has moved to the left.
     pub shift: i32,
     /// Number of the current pass over the list.

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_core::Timestamp;
+use tidemill_core::absence::{ListTraits, PageLinks};
 use tidemill_core::diamond::Diamond;
 use tidemill_core::feed::{FeedPage, FeedQuery, FieldRange, FieldValue, REST_KIND};
 use tidemill_core::feed_definition::{FeedDefinition, PageAccess, Place};
@@ -38,6 +39,8 @@ pub struct Reading {
     pub counts: bool,
     /// Whether a partition is counted again after its last page.
     pub recounts: bool,
+    /// What shows that a list was read whole.
+    pub list: ListTraits,
 }
 
 impl Default for Reading {
@@ -48,6 +51,13 @@ impl Default for Reading {
             repeated: RepeatedPage::Fails,
             counts: true,
             recounts: true,
+            list: ListTraits {
+                links: PageLinks::Overlap,
+                counts_changes: false,
+                ends_with_short_page: false,
+                is_declared: false,
+                decides_deletes: true,
+            },
         }
     }
 }
@@ -112,8 +122,8 @@ pub trait Feed: Send + Sync {
     /// Counts the records that match a query.
     fn count<'a>(&'a self, query: &'a FeedQuery) -> FeedFuture<'a, FeedCount>;
 
-    /// Whether a query of this range contains every record of the source.
-    fn is_whole(&self, range: FieldRange) -> bool {
+    /// Whether this range is the only one, so that no record can lie between two ranges.
+    fn is_one_range(&self, range: FieldRange) -> bool {
         range == self.range()
     }
 

@@ -32,6 +32,7 @@ use loops::TokenMemory;
 use std::collections::HashMap;
 use std::time::Duration;
 use tidemill_core::definition::DefinitionError;
+use tidemill_core::feed_definition::keys_rise;
 use tidemill_core::feed_definition::paging::{CountSpec, Lookup};
 use tidemill_core::feed_definition::{
     Answer, FeedDefinition, JsonValue, PageAccess, Paginator, Partition, Place, RecordQuery, TotalLocation,
@@ -280,7 +281,19 @@ impl RestSource {
         }
         let (items, rejected) = page::read(&records, &self.definition, self.client.tuning.item_bytes_max);
         let is_last = next.is_none();
-        Ok(RestPage { items, rejected, next, is_last, total: found.total, source_time: answer.date })
+        let keys_rise = match &resolved.paginator {
+            Paginator::Keyset { key_path, .. } => keys_rise(key_path, place.token.as_deref(), &records),
+            _ => false,
+        };
+        Ok(RestPage {
+            items,
+            rejected,
+            next,
+            is_last,
+            total: found.total,
+            keys_rise,
+            source_time: answer.date,
+        })
     }
 
     /// Returns the list of records of an answer. An error that a source sends with status 200 has none.

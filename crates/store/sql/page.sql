@@ -4,7 +4,7 @@
 -- Stores a page in one function call. SQLite uses several statements: see page_insert and partition_advance.
 SELECT {ops}.store_page($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
                         $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32,
-                        $33)
+                        $33, $34)
 
 -- name: page_insert (sqlite)
 -- On PostgreSQL, store_page does this.
@@ -72,6 +72,18 @@ SELECT count(DISTINCT id) FILTER (WHERE NOT nameless) AS seen,
        (SELECT coalesce(sum(p.fetched), 0) FROM {ops}.pages p
          WHERE p.run_id = $1 AND p.partition_id = $2 AND p.pass = $3) AS places
   FROM named
+
+-- name: page_distinct (postgres)
+-- The number of records that a sync has read. Names that begin with $2 stand for records without an id.
+-- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
+SELECT count(DISTINCT s.id) AS value
+  FROM {ops}.pages p CROSS JOIN LATERAL unnest(coalesce(p.record_ids, p.record_uuids::text[])) AS s (id)
+ WHERE p.run_id = $1 AND NOT starts_with(s.id, $2)
+
+-- name: page_distinct (sqlite)
+SELECT count(DISTINCT s.value) AS value
+  FROM {ops}.pages p, json_each(p.record_ids) s
+ WHERE p.run_id = $1 AND substr(s.value, 1, length($2)) <> $2
 
 -- name: raw_upsert (postgres)
 -- An equal hash leaves the row unchanged: nothing is written for unchanged records.

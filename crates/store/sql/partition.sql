@@ -4,7 +4,7 @@
 -- The columns of a partition.
 run_id, partition_id, state, range_from, range_to, updated_from, predicted, next_offset, shift, pass, recount,
 fetched, stored, changed, rejected, consolidated_to, consolidated, refused, faults, error, restart, gap_id,
-first_page_at, ended_at, updated_at, next_token, cursor_max
+first_page_at, ended_at, updated_at, next_token, cursor_max, evidence
 
 -- name: partition_insert
 INSERT INTO {sync}.partition_progress (run_id, partition_id, range_from, range_to, predicted, updated_from, gap_id,
@@ -25,20 +25,33 @@ UPDATE {sync}.partition_progress
    SET next_offset = $5, shift = $6, state = 'fetching_pages', fetched = fetched + $7, stored = stored + $8,
        changed = changed + $9, rejected = rejected + $10, faults = 0, error = NULL, updated_at = coalesce($11, {now}),
        first_page_at = coalesce(first_page_at, $11, {now}), next_token = $12,
-       cursor_max = coalesce(max(cursor_max, $13), cursor_max, $13)
+       cursor_max = coalesce(max(cursor_max, $13), cursor_max, $13), linked = linked AND $14
  WHERE run_id = $1 AND partition_id = $2 AND next_offset = $3 AND pass = $4 AND NOT completed AND NOT failed
 
 -- name: partition_end
 UPDATE {sync}.partition_progress
    SET state = 'completed', completed = true, recount = $5, error = NULL, updated_at = coalesce($6, {now}),
-       ended_at = coalesce($6, {now})
+       ended_at = coalesce($6, {now}), evidence = $7
  WHERE run_id = $1 AND partition_id = $2 AND next_offset = $3 AND pass = $4 AND NOT completed AND NOT failed
 
 -- name: partition_again
 -- Reads the list from its start again: the offset goes on, and the shift subtracts all of it.
 UPDATE {sync}.partition_progress
-   SET pass = pass + 1, shift = next_offset, next_token = NULL, recount = $5, updated_at = coalesce($6, {now})
+   SET pass = pass + 1, shift = next_offset, next_token = NULL, recount = $5, updated_at = coalesce($6, {now}),
+       linked = true, counted = NULL, counted_at = NULL
  WHERE run_id = $1 AND partition_id = $2 AND next_offset = $3 AND pass = $4 AND NOT completed AND NOT failed
+
+-- name: partition_counted
+-- The count of the source before the first page of a pass.
+UPDATE {sync}.partition_progress SET counted = $5, counted_at = $6
+ WHERE run_id = $1 AND partition_id = $2 AND next_offset = $3 AND pass = $4 AND NOT completed AND NOT failed
+
+-- name: partition_pass
+-- What is known about a pass, to decide whether it read every record.
+SELECT p.linked, p.counted, p.counted_at,
+       (SELECT count(*) FROM {ops}.pages g
+         WHERE g.run_id = p.run_id AND g.partition_id = p.partition_id AND g.pass = p.pass) AS pages
+  FROM {sync}.partition_progress p WHERE p.run_id = $1 AND p.partition_id = $2 AND p.pass = $3
 
 -- name: partition_receive
 UPDATE {sync}.partition_progress SET state = 'in_progress', updated_at = coalesce($3, {now})
@@ -70,6 +83,8 @@ UPDATE {sync}.partition_progress
        refused = CASE WHEN restart THEN 0 ELSE refused END,
        shift = CASE WHEN restart THEN 0 ELSE shift END, pass = CASE WHEN restart THEN 1 ELSE pass END,
        next_token = CASE WHEN NOT restart THEN next_token END, cursor_max = CASE WHEN NOT restart THEN cursor_max END,
+       linked = linked OR restart, counted = CASE WHEN NOT restart THEN counted END,
+       counted_at = CASE WHEN NOT restart THEN counted_at END,
        updated_at = coalesce($2, {now})
  WHERE run_id = $1 AND failed
 

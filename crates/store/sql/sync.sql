@@ -6,7 +6,7 @@ run_id, ops_run_id, feed, run_type, state, trace_id, expected_workers, completed
 watermark_before, watermark_after, updated_from, updated_to, page_size, granularity, predicted, count_calls, scan_ms,
 heatmap, generation, rules_version, forced, advance, error, started_at, completed_at, consolidation_started_at,
 consolidation_completed_at, consolidation_processed, consolidation_errors, consolidation_total, deleted, delete_note,
-updated_at, definition
+absence_evidence, updated_at, definition
 
 -- name: sync_insert
 INSERT INTO {sync}.run_metadata (run_id, ops_run_id, feed, run_type, state, trace_id, expected_workers,
@@ -84,6 +84,9 @@ UPDATE {sync}.run_metadata
 UPDATE {sync}.run_metadata SET deleted = deleted + $2, updated_at = coalesce($3, {now})
  WHERE run_id = $1 AND state = 'consolidating'
 
+-- name: sync_evidence
+UPDATE {sync}.run_metadata SET absence_evidence = $2 WHERE run_id = $1 AND state = 'consolidating'
+
 -- name: sync_delete_note
 UPDATE {sync}.run_metadata SET delete_note = $2 WHERE run_id = $1
 
@@ -118,14 +121,14 @@ SELECT {sync_columns}
  ORDER BY started_at DESC LIMIT 1
 
 -- name: sync_full_before
--- The full sync before this one that read every partition, to check whether it missed a record too.
-SELECT CAST(m.run_id AS text) AS value FROM {sync}.run_metadata m
+-- The full sync before this one that read every record, to check whether it missed a record too.
+SELECT CAST(m.run_id AS text) AS run_id, m.absence_evidence FROM {sync}.run_metadata m
  WHERE m.feed = $1 AND m.run_type = 'full' AND m.state = 'completed' AND coalesce(m.failed_workers, 0) = 0
-   AND m.run_id <> $2
+   AND m.absence_evidence IS NOT NULL AND m.run_id <> $2
  ORDER BY m.started_at DESC LIMIT 1
 
 -- name: sync_old
--- Syncs that ended long ago, except for two of each feed. The pages of the last full sync without failed partitions
+-- Syncs that ended long ago, except for two of each feed. The pages of the last full sync that read every record
 -- show which records it missed, and the partitions of the last completed sync which numbers it read.
 SELECT CAST(m.run_id AS text) AS value FROM {sync}.run_metadata m
  WHERE m.state IN ('completed', 'failed') AND m.updated_at < $1
@@ -133,9 +136,11 @@ SELECT CAST(m.run_id AS text) AS value FROM {sync}.run_metadata m
         OR EXISTS (SELECT 1 FROM {sync}.run_metadata n
                     WHERE n.feed = m.feed AND n.state = 'completed' AND n.started_at > m.started_at))
    AND (m.state <> 'completed' OR m.run_type <> 'full' OR coalesce(m.failed_workers, 0) > 0
+        OR m.absence_evidence IS NULL
         OR EXISTS (SELECT 1 FROM {sync}.run_metadata n
                     WHERE n.feed = m.feed AND n.state = 'completed' AND n.run_type = 'full'
-                      AND coalesce(n.failed_workers, 0) = 0 AND n.started_at > m.started_at))
+                      AND coalesce(n.failed_workers, 0) = 0 AND n.absence_evidence IS NOT NULL
+                      AND n.started_at > m.started_at))
  ORDER BY m.started_at LIMIT $2
 
 -- name: sync_rebind

@@ -97,7 +97,7 @@ pub use monitor::{
 pub use outputs::{HeldFiles, OutputUse};
 pub use overview::{Overview, OverviewLine, PoolUse};
 pub use page_step::PageStep;
-pub use pages::PageRow;
+pub use pages::{PageRow, PassRecord};
 pub use partitions::{NewPartition, PartitionPosition};
 pub use postgres::PoolWaits;
 pub use prune::PruneCounts;
@@ -113,7 +113,7 @@ pub use schema::{Pooler, Schema};
 pub use store::{Clock, Options, Store};
 pub use sweep::SweptRun;
 pub use sync_messages::SyncMessage;
-pub use syncs::{PartitionCounts, SyncFilter};
+pub use syncs::{PartitionCounts, SyncFilter, WholeSync};
 pub use target_table::{FeedTables, TablePlan, TargetColumn, TargetRow, TargetTable};
 pub use tasks::{HeldTask, OpenOrders};
 pub use tidemill_core::run::{

@@ -24,6 +24,8 @@ pub struct PageStep<'a> {
     pub next_token: Option<&'a str>,
     /// Largest number of the incremental cursor on the page, for feeds whose cursor is a number.
     pub cursor_max: Option<i64>,
+    /// Whether the page is linked to the page before it, so that no record lies between them.
+    pub is_linked: bool,
     /// Distance by which the source's list has moved.
     pub shift: i32,
     /// Number of records that the source returned.
@@ -105,6 +107,7 @@ impl Tx<'_> {
             .bind(step.raw.id_column)
             .bind(step.next_token)
             .bind(step.cursor_max)
+            .bind(step.is_linked)
             .bind(now.map(SqlTime))
             .persistent(self.context.named)
             .fetch_one(&mut **conn)
@@ -124,6 +127,7 @@ impl Tx<'_> {
             next_offset: step.next_offset,
             next_token: step.next_token,
             cursor_max: step.cursor_max,
+            is_linked: step.is_linked,
             shift: step.shift,
             fetched: step.fetched,
             stored: step.stored(),

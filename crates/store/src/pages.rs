@@ -5,6 +5,7 @@ use crate::partitions::PartitionPosition;
 use crate::tx::{Conn, FromColumns, on};
 use crate::{Error, FeedTables, Store, Tx, catalog};
 use tidemill_core::Timestamp;
+use tidemill_core::absence::PassFacts;
 use tidemill_core::feed::{Item, NAMELESS, RawTable};
 use tidemill_core::pace::{Pace, Scale};
 use tidemill_core::page::ReadCounts;
@@ -28,6 +29,26 @@ impl FromColumns for PageRow {
             hash: row.bytes("page_hash")?,
             record_ids: row.words("record_ids")?,
         })
+    }
+}
+
+/// What a pass over a partition has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PassRecord {
+    pub facts: PassFacts,
+    /// The source's time of the count before the first page.
+    pub counted_at: Option<Timestamp>,
+}
+
+impl FromColumns for PassRecord {
+    fn read(row: &impl Columns) -> sqlx::Result<Self> {
+        let facts = PassFacts {
+            pages: row.long("pages")?.unsigned_abs(),
+            is_linked: row.truth("linked")?,
+            before: row.long_or_null("counted")?.map(i64::unsigned_abs),
+            ..PassFacts::default()
+        };
+        Ok(Self { facts, counted_at: row.time_or_null("counted_at")? })
     }
 }
 
@@ -120,6 +141,21 @@ impl Tx<'_> {
         .records("read pages")
     }
 
+    /// Returns what the current pass over a partition has found so far.
+    pub async fn read_pass(&mut self, position: PartitionPosition<'_>) -> Result<PassRecord, Error> {
+        let read = self.count_read(position).await?;
+        let found: Option<PassRecord> = on!(
+            self,
+            catalog::PARTITION_PASS,
+            [SqlUuid(position.run_id), position.partition, position.pass],
+            fetch_optional,
+            "read a pass"
+        )?
+        .record("read a pass")?;
+        let found = found.unwrap_or_default();
+        Ok(PassRecord { facts: PassFacts { read, ..found.facts }, ..found })
+    }
+
     /// Counts the records that a partition has read, in this pass and in all.
     pub async fn count_read(&mut self, position: PartitionPosition<'_>) -> Result<ReadCounts, Error> {
         let found: Option<ReadCounts> = on!(
@@ -186,12 +222,26 @@ impl Store {
     }
 
     /// Counts the records that a partition has read, in this pass and in all.
-    pub async fn count_read(&self, position: PartitionPosition<'_>) -> Result<ReadCounts, Error> {
+    /// Counts the records that a sync has read.
+    pub async fn count_distinct(&self, sync: Uuid) -> Result<u64, Error> {
+        self.read(move |mut tx| {
+            Box::pin(async move {
+                let binds = (SqlUuid(sync), NAMELESS);
+                let counted: Option<i64> =
+                    on!(tx, catalog::PAGE_DISTINCT, [binds.0, binds.1], fetch_optional, "count records")?
+                        .record("count records")?;
+                Ok(counted.unwrap_or(0).unsigned_abs())
+            })
+        })
+        .await
+    }
+
+    pub async fn read_pass(&self, position: PartitionPosition<'_>) -> Result<PassRecord, Error> {
         let (run_id, partition) = (position.run_id, position.partition.to_owned());
         let (offset, pass) = (position.offset, position.pass);
         self.read(move |mut tx| {
             Box::pin(async move {
-                tx.count_read(PartitionPosition { run_id, partition: &partition, offset, pass }).await
+                tx.read_pass(PartitionPosition { run_id, partition: &partition, offset, pass }).await
             })
         })
         .await

@@ -20,6 +20,7 @@ impl FromColumns for Partition {
             next_offset: row.int("next_offset")?,
             next_token: row.text_or_null("next_token")?,
             cursor_max: row.long_or_null("cursor_max")?,
+            evidence: row.text_or_null("evidence")?,
             shift: row.int("shift")?,
             pass: row.int("pass")?,
             recount: row.long_or_null("recount")?,
@@ -72,6 +73,8 @@ pub(crate) struct Advance<'a> {
     pub(crate) next_token: Option<&'a str>,
     /// Largest number of the incremental cursor on the page.
     pub(crate) cursor_max: Option<i64>,
+    /// Whether the page is linked to the page before it.
+    pub(crate) is_linked: bool,
     /// Number of records by which the source's list has moved.
     pub(crate) shift: i32,
     /// Records that the source returned.
@@ -145,6 +148,7 @@ impl Tx<'_> {
                 now,
                 by.next_token,
                 by.cursor_max,
+                by.is_linked,
             ],
             execute,
             "move a partition"
@@ -170,14 +174,43 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Completes a partition. Returns false if it was not at the expected position.
+    /// Completes a partition. `evidence` is the word for how it is shown that the pass read every record. Returns false
+    /// if the partition was not at the expected position.
     pub async fn end_partition(
         &mut self,
         position: PartitionPosition<'_>,
         recount: Option<i64>,
+        evidence: Option<&str>,
         now: Option<Timestamp>,
     ) -> Result<bool, Error> {
-        self.update_at(catalog::PARTITION_END, position, recount, now).await
+        let now = self.time(now);
+        let binds = (SqlUuid(position.run_id), position.partition, position.offset, position.pass);
+        let ended = on!(
+            self,
+            catalog::PARTITION_END,
+            [binds.0, binds.1, binds.2, binds.3, recount, now, evidence],
+            execute,
+            "complete a partition"
+        )?;
+        Ok(ended.count() > 0)
+    }
+
+    /// Records the count of the source before the first page of a pass. Returns false if the partition has moved on.
+    pub async fn record_first_count(
+        &mut self,
+        position: PartitionPosition<'_>,
+        count: i64,
+        at: Option<Timestamp>,
+    ) -> Result<bool, Error> {
+        let binds = (SqlUuid(position.run_id), position.partition, position.offset, position.pass);
+        let recorded = on!(
+            self,
+            catalog::PARTITION_COUNTED,
+            [binds.0, binds.1, binds.2, binds.3, count, at.map(SqlTime)],
+            execute,
+            "record a count"
+        )?;
+        Ok(recorded.count() > 0)
     }
 
     /// Starts another pass over a partition. Returns false if it was not at the expected position.
@@ -187,24 +220,14 @@ impl Tx<'_> {
         recount: Option<i64>,
         now: Option<Timestamp>,
     ) -> Result<bool, Error> {
-        self.update_at(catalog::PARTITION_AGAIN, position, recount, now).await
-    }
-
-    async fn update_at(
-        &mut self,
-        statement: catalog::Statement,
-        position: PartitionPosition<'_>,
-        recount: Option<i64>,
-        now: Option<Timestamp>,
-    ) -> Result<bool, Error> {
         let now = self.time(now);
         let binds = (SqlUuid(position.run_id), position.partition, position.offset, position.pass);
         let moved = on!(
             self,
-            statement,
+            catalog::PARTITION_AGAIN,
             [binds.0, binds.1, binds.2, binds.3, recount, now],
             execute,
-            "move a partition"
+            "start another pass"
         )?;
         Ok(moved.count() > 0)
     }

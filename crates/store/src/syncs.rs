@@ -3,6 +3,7 @@
 use crate::codec::{Columns, SqlJson, SqlTextList, SqlTime, SqlUuid};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
+use tidemill_core::absence::ListEvidence;
 use tidemill_core::records::Sync;
 use tidemill_core::sync::SyncState;
 use tidemill_core::{RunId, Timestamp};
@@ -45,8 +46,24 @@ impl FromColumns for Sync {
             consolidation_total: row.long("consolidation_total")?,
             deleted: row.long("deleted")?,
             delete_note: row.text_or_null("delete_note")?,
+            absence_evidence: row.text_or_null("absence_evidence")?,
             updated_at: row.time("updated_at")?,
         })
+    }
+}
+
+/// A full sync that read every record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WholeSync {
+    pub run_id: Uuid,
+    /// How this is shown.
+    pub evidence: ListEvidence,
+}
+
+impl FromColumns for WholeSync {
+    fn read(row: &impl Columns) -> sqlx::Result<Self> {
+        let evidence = ListEvidence::parse(row.text_or_null("absence_evidence")?.as_deref());
+        Ok(Self { run_id: row.parsed("run_id")?, evidence })
     }
 }
 
@@ -296,12 +313,16 @@ impl Tx<'_> {
         .record("find the previous sync")
     }
 
-    /// Returns the last full sync of a feed that completed before this one without failed partitions.
-    pub async fn full_sync_before(&mut self, feed: &str, sync: Uuid) -> Result<Option<Uuid>, Error> {
-        let found: Option<String> =
-            on!(self, catalog::SYNC_FULL_BEFORE, [feed, SqlUuid(sync)], fetch_optional, "find a full sync")?
-                .record("find a full sync")?;
-        Ok(found.and_then(|id| id.parse().ok()))
+    /// Returns the last full sync of a feed that completed before this one and read every record.
+    pub async fn whole_sync_before(&mut self, feed: &str, sync: Uuid) -> Result<Option<WholeSync>, Error> {
+        on!(self, catalog::SYNC_FULL_BEFORE, [feed, SqlUuid(sync)], fetch_optional, "find a full sync")?
+            .record("find a full sync")
+    }
+
+    /// Records how it is shown that a sync read every record; `None` if it is not.
+    pub async fn record_evidence(&mut self, sync: Uuid, evidence: Option<&str>) -> Result<(), Error> {
+        on!(self, catalog::SYNC_EVIDENCE, [SqlUuid(sync), evidence], execute, "record evidence")?;
+        Ok(())
     }
 }
 
@@ -343,9 +364,9 @@ impl Store {
         self.read(move |mut tx| Box::pin(async move { tx.count_partitions(sync).await })).await
     }
 
-    /// Returns the last full sync of a feed that completed before this one without failed partitions.
-    pub async fn full_sync_before(&self, feed: String, sync: Uuid) -> Result<Option<Uuid>, Error> {
-        self.read(move |mut tx| Box::pin(async move { tx.full_sync_before(&feed, sync).await })).await
+    /// Returns the last full sync of a feed that completed before this one and read every record.
+    pub async fn whole_sync_before(&self, feed: String, sync: Uuid) -> Result<Option<WholeSync>, Error> {
+        self.read(move |mut tx| Box::pin(async move { tx.whole_sync_before(&feed, sync).await })).await
     }
 
     /// Returns those of the records that neither this sync nor a later one of its feed has seen.

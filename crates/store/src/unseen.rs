@@ -4,6 +4,7 @@ use crate::codec::{Columns, SqlTextList, SqlUuid};
 use crate::tx::{FromColumns, Tx, on};
 use crate::{Error, FeedTables, Store, catalog};
 use tidemill_core::Timestamp;
+use tidemill_core::absence::AbsentRecords;
 use uuid::Uuid;
 
 /// Number of active records of a feed, and of those that a sync has not seen.
@@ -24,9 +25,10 @@ impl Tx<'_> {
     pub async fn delete_records(
         &mut self,
         tables: &FeedTables,
-        records: Vec<String>,
+        absent: AbsentRecords,
         now: Option<Timestamp>,
     ) -> Result<u64, Error> {
+        let records = absent.into_ids();
         if tables.target.is_some() {
             self.delete_rows(tables, records, now).await
         } else {

@@ -116,7 +116,8 @@ impl Shop {
     }
 
     async fn delete(&self, ids: &[&str]) -> u64 {
-        let (tables, ids) = (self.tables.clone(), texts(ids));
+        let tables = self.tables.clone();
+        let ids = AbsentRecords::not_found(LookupControl::Found, texts(ids));
         self.step(move |mut tx| Box::pin(async move { tx.delete_records(&tables, ids, Some(at(90))).await }))
             .await
             .unwrap()

@@ -263,6 +263,9 @@ pub struct Trust {
     pub recount: bool,
     /// Whether a page that repeats the previous one fails the partition.
     pub repeats: bool,
+    /// Whether the list, read to its end, contains every record, even if the client sees no evidence.
+    #[serde(default)]
+    pub complete: bool,
 }
 
 /// The sign of the end of the list.

@@ -300,6 +300,11 @@ fn rule_key(section: &str, key: &str) -> KeySchema {
             json!({"type": "boolean", "default": true}),
             "Fail if a page repeats the previous one. Otherwise the list ends there.",
         ),
+        ("trust", "complete") => (
+            json!({"type": "boolean", "default": false}),
+            "Declare that the list, read to its end, contains every record. Absent records are then deleted without further \
+             evidence.",
+        ),
         ("deletes", "lookup") => (object("lookup", &LOOKUP_KEYS, &[]), "Request for records by id."),
         ("deletes", "flag") => {
             (object("flag", &FLAG_KEYS, &["path"]), "Value in a record that marks it as deleted.")

@@ -46,6 +46,17 @@ pub(super) fn compare(progress: &Progress, fetch: &FetchRequest, page: &FeedPage
     }
 }
 
+/// Returns whether a page of a list that can be read at any position begins with a record that was read before, or with
+/// the list. Records between the previous page and another page may not have been read.
+pub fn is_linked(progress: &Progress, fetch: &FetchRequest, page: &FeedPage) -> bool {
+    if progress.last_ids.is_empty() {
+        return fetch.offset == 0;
+    }
+    let names = page.names();
+    let is_known = |name: &str| !name.starts_with(NAMELESS) && progress.last_ids.iter().any(|id| id == name);
+    names.first().is_some_and(|first| is_known(first))
+}
+
 /// Returns how many records at the beginning of a page are the last records that were read. Repeats and records without
 /// an id can make several numbers possible. Then the offsets decide, or else the largest number, because no position
 /// may count twice.

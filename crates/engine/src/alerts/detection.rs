@@ -349,6 +349,7 @@ fn run_message(kind: AlertKind, run: &Run) -> String {
         | AlertKind::ConsolidationFailed
         | AlertKind::SyncRecovered
         | AlertKind::DeleteLimit
+        | AlertKind::AbsenceUnproven
         | AlertKind::WatermarkCopy
         | AlertKind::WatermarkOld
         | AlertKind::PartitionStuck

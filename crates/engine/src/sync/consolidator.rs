@@ -6,7 +6,7 @@
 
 use super::circuit::{FeedAccessError, FeedWait};
 use super::consolidate::{BatchOutcome, ConsolidationContext, ConsolidationSetupError};
-use super::coverage::{Counter, OnOutage, Proof};
+use super::coverage::{Counter, OnOutage, PartitionCoverage};
 use super::evaluate::fail;
 use super::slots::FeedTasks;
 use super::{CONSOLIDATOR_LABEL, Syncs, delta};
@@ -17,10 +17,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_core::Timestamp;
+use tidemill_core::absence::{EvidenceGap, ListEvidence, evidence_of_partitions};
 use tidemill_core::alert::AlertKind;
+use tidemill_core::feed::RunType;
 use tidemill_core::message::Message;
 use tidemill_core::queue::{CONSOLIDATE, DeadLetter, DeliveryCounting, ReceivedMessage, WORK_DONE};
-use tidemill_core::records::Sync;
+use tidemill_core::records::{Partition, Sync};
 use tidemill_core::sync::SyncState;
 use tidemill_store::{Class, Error, Queue as _, ReceiveRequest, RefusalCode, catch_panic};
 use tokio::sync::watch;
@@ -303,7 +305,7 @@ impl Syncs {
         let feed = self.engine.store().sync(id.to_string()).await?.feed;
         tracing::info!(sync.id = %id, "consolidating sync {id} of feed {feed}");
         self.share_rates().await;
-        let mut proof = None;
+        let mut evidence = None;
         loop {
             if *stop.borrow() {
                 return Err(ConsolidationError::Stopped);
@@ -315,11 +317,11 @@ impl Syncs {
             }
             let context = ConsolidationContext { wait: wait.clone(), ..self.context(&sync).await? };
             self.batches(&context, options, stop).await?;
-            if proof.is_none() {
-                proof = Some(self.prove_coverage(&sync, &context, stop).await?);
-            }
-            let is_proven = proof.unwrap_or(false);
-            let is_clean = Box::pin(self.delete_vanished(&sync, &context, is_proven, stop)).await?;
+            let decided = match evidence {
+                Some(decided) => decided,
+                None => *evidence.insert(self.sync_evidence(&sync, &context, stop).await?),
+            };
+            let is_clean = Box::pin(self.delete_vanished(&sync, &context, decided, stop)).await?;
             // Complete only when no page is open, including those in the batches of other replicas.
             if is_clean && self.complete(id, &message.receipt).await? {
                 return Ok(true);
@@ -328,18 +330,19 @@ impl Syncs {
         }
     }
 
-    /// Returns whether the partitions of a sync contain every record of the source. A gap fails the sync, before any
-    /// record is deleted as absent.
-    async fn prove_coverage(
+    /// Decides whether a sync has read every record of the source, and stores that. Records that are in no partition
+    /// fail the sync, before any record is deleted as absent.
+    async fn sync_evidence(
         &self,
         sync: &Sync,
         context: &ConsolidationContext,
         stop: &watch::Receiver<bool>,
-    ) -> Result<bool, ConsolidationError> {
+    ) -> Result<ListEvidence, ConsolidationError> {
+        let unchecked = ListEvidence::Missing(EvidenceGap::Unchecked);
         // Partitions that failed leave gaps, which are recorded.
         let counts = self.engine.store().read_counts(sync.run_id).await?;
         if counts.completed < counts.expected {
-            return Ok(false);
+            return Ok(unchecked);
         }
         let counter = Counter {
             feed: sync.feed.clone(),
@@ -348,11 +351,31 @@ impl Syncs {
             updated_from: sync.updated_from,
             outage: OnOutage::GiveBack { stop: stop.clone(), wait: context.wait.clone() },
         };
-        match self.check_coverage_at_end(sync, &counter).await? {
-            Proof::Complete => Ok(true),
-            Proof::None => Ok(false),
-            Proof::Gap(error) => Err(ConsolidationError::Permanent(error.to_string())),
+        let partitions = self.engine.store().partitions(sync.run_id).await?;
+        // Partitions of gaps cover other windows of time.
+        let own: Vec<&Partition> = partitions.iter().filter(|one| one.gap_id.is_none()).collect();
+        let covered = self.check_coverage_at_end(&own, &counter).await?;
+        if sync.run_type != RunType::Full {
+            return Ok(unchecked);
         }
+        let lists = ListEvidence::weakest(own.iter().map(|one| ListEvidence::parse(one.evidence.as_deref())));
+        let evidence = match covered {
+            PartitionCoverage::Complete(Some(whole)) if lists.gap().is_none() => {
+                let read = self.engine.store().count_distinct(sync.run_id).await?;
+                evidence_of_partitions(lists, read, whole)
+            }
+            PartitionCoverage::Complete(_) => lists,
+            PartitionCoverage::Unknown if lists.gap().is_some() => lists,
+            PartitionCoverage::Unknown => ListEvidence::Missing(EvidenceGap::PartitionsUncounted),
+            PartitionCoverage::Gap(error) => return Err(ConsolidationError::Permanent(error.to_string())),
+        };
+        let (id, word) = (sync.run_id, evidence.gap().is_none().then(|| evidence.as_str()));
+        let stored = self
+            .engine
+            .store()
+            .write(move |mut tx| Box::pin(async move { tx.record_evidence(id, word).await }));
+        stored.await?;
+        Ok(evidence)
     }
 
     /// Runs concurrent batches until none is left.

@@ -1,5 +1,6 @@
 //! Coverage: compares the counts of the partitions of a sync with the count of the whole list, before its pages are
-//! read and before records are deleted as absent.
+//! read and before records are deleted as absent. It does not show whether the pages of a partition were read whole:
+//! that is the evidence of each partition.
 
 use super::Syncs;
 use super::circuit::{FeedAccessError, FeedWait};
@@ -11,7 +12,7 @@ use tidemill_core::feed::{FeedQuery, FieldRange};
 use tidemill_core::feed_definition::paging::CursorKind;
 use tidemill_core::feed_definition::{FeedDefinition, Partition as PartitionSpec};
 use tidemill_core::page::PassEnd;
-use tidemill_core::records::{Partition, Sync};
+use tidemill_core::records::Partition;
 use tidemill_core::{RunId, Timestamp};
 use tidemill_feeds::{Feed as Source, FeedCount};
 use tokio::sync::watch;
@@ -35,11 +36,12 @@ pub(super) enum OnOutage {
     GiveBack { stop: watch::Receiver<bool>, wait: Arc<FeedWait> },
 }
 
-/// Whether the partitions of a sync contain every record of the source.
-pub(super) enum Proof {
-    Complete,
+/// Whether the partitions of a sync together are the whole list of the source.
+pub(super) enum PartitionCoverage {
+    /// Contains the count of the whole list, if several partitions were compared with it.
+    Complete(Option<u64>),
     /// The source does not count, or its counts are not trusted.
-    None,
+    Unknown,
     Gap(CoverageError),
 }
 
@@ -59,8 +61,8 @@ impl Syncs {
         let (feed, run, source) = (feed.to_owned(), run.clone(), source.clone());
         let counter = Counter { feed, run, source, updated_from, outage: OnOutage::Wait };
         match self.check_coverage(&counter, &ranges, scanned.counted_each).await? {
-            Proof::Complete | Proof::None => Ok(()),
-            Proof::Gap(error) => Err(PlanError::Refused(error.to_string())),
+            PartitionCoverage::Complete(_) | PartitionCoverage::Unknown => Ok(()),
+            PartitionCoverage::Gap(error) => Err(PlanError::Refused(error.to_string())),
         }
     }
 
@@ -71,47 +73,46 @@ impl Syncs {
         counter: &Counter,
         ranges: &[FieldRange],
         first: Option<u64>,
-    ) -> Result<Proof, FeedAccessError> {
+    ) -> Result<PartitionCoverage, FeedAccessError> {
         if let [range] = ranges
-            && counter.source.is_whole(*range)
+            && counter.source.is_one_range(*range)
         {
-            return Ok(Proof::Complete);
+            return Ok(PartitionCoverage::Complete(None));
         }
-        let Some(definition) = counter.source.definition() else { return Ok(Proof::Complete) };
+        let Some(definition) = counter.source.definition() else {
+            return Ok(PartitionCoverage::Complete(None));
+        };
         if counter.source.count_whole(None).is_none() {
-            return Ok(Proof::None);
+            return Ok(PartitionCoverage::Unknown);
         }
         if let Some(partitions) = first {
             let whole = self.count_whole(counter, counter.updated_from).await?.count;
             if (CoverageCounts { before: whole, partitions, after: whole, changed: 0 }).missing() == 0 {
-                return Ok(Proof::Complete);
+                return Ok(PartitionCoverage::Complete(Some(whole)));
             }
         }
         let mut rounds = 0;
         loop {
             let counts = self.count_round(counter, definition, ranges).await?;
             match decide_coverage(&counts, rounds, ranges.len(), &hint(definition)) {
-                Coverage::Complete => return Ok(Proof::Complete),
+                Coverage::Complete => return Ok(PartitionCoverage::Complete(Some(counts.after))),
                 Coverage::Recount => {
                     tokio::time::sleep(PassEnd::wait(self.settings.tuning.backoff, rounds)).await;
                     rounds += 1;
                 }
-                Coverage::Gap(error) => return Ok(Proof::Gap(error)),
+                Coverage::Gap(error) => return Ok(PartitionCoverage::Gap(error)),
             }
         }
     }
 
-    /// Compares the counts of a sync that was read to its end, taken after the last page of each partition.
+    /// Compares the counts of partitions that were read to their ends, taken after the last page of each.
     pub(super) async fn check_coverage_at_end(
         &self,
-        sync: &Sync,
+        partitions: &[&Partition],
         counter: &Counter,
-    ) -> Result<Proof, FeedAccessError> {
-        let partitions = self.engine.store().partitions(sync.run_id).await?;
-        // Partitions of gaps cover other windows of time.
-        let own: Vec<&Partition> = partitions.iter().filter(|one| one.gap_id.is_none()).collect();
-        let ranges: Vec<FieldRange> = own.iter().map(|one| one.range).collect();
-        let counts = own.iter().map(|one| one.recount.map(i64::unsigned_abs));
+    ) -> Result<PartitionCoverage, FeedAccessError> {
+        let ranges: Vec<FieldRange> = partitions.iter().map(|one| one.range).collect();
+        let counts = partitions.iter().map(|one| one.recount.map(i64::unsigned_abs));
         self.check_coverage(counter, &ranges, counts.sum()).await
     }
 

@@ -127,6 +127,7 @@ pub(super) async fn recovered(tx: &mut Tx<'_>, sync: &Sync, now: Option<Timestam
     }
     if sync.run_type == RunType::Full && sync.delete_note.is_none() {
         tx.resolve_alert(AlertKind::DeleteLimit, &subject, now).await?;
+        tx.resolve_alert(AlertKind::AbsenceUnproven, &subject, now).await?;
     }
     if was_bad {
         let text = format!("feed {} has recovered: sync {} is completed", sync.feed, sync.run_id);

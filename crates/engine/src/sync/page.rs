@@ -1,13 +1,16 @@
 //! One page: guard, fetch, decide, and one commit.
 
 mod end;
+mod evidence;
 mod store;
 
 use super::Syncs;
 use super::circuit::{FeedAccessError, FeedWait};
 use super::skip_reason::SkipReason;
+use end::PassRead;
 use std::sync::Arc;
 use tidemill_core::WorkerId;
+use tidemill_core::absence::decide_evidence;
 use tidemill_core::feed::{FeedPage, FeedQuery};
 use tidemill_core::feed_definition::{PageAccess, Place};
 use tidemill_core::message::{Message, WorkItem};
@@ -60,10 +63,19 @@ pub(super) enum NextPage {
 
 /// Outcome of fetching a page.
 enum FetchOutcome {
-    Store(page::PageWrite, FeedPage),
+    Store(PageToStore),
     Reread(page::RereadReason),
-    Ended,
+    /// Contains whether the end of the list is linked to the last page.
+    Ended(bool),
     Fail(page::PageError),
+}
+
+/// A fetched page and what to store of it.
+pub(super) struct PageToStore {
+    write: page::PageWrite,
+    page: FeedPage,
+    /// Whether it is linked to the page before it, so that no record lies between them.
+    is_linked: bool,
 }
 
 impl Syncs {
@@ -128,39 +140,52 @@ impl Syncs {
         }
         let query =
             FeedQuery { range: item.range(context.sync.granularity), updated_from: item.updated_from };
+        self.count_before(source, &query, &context, worker).await?;
         let mut recounts = 0;
         loop {
             let is_over = context.is_over && recounts == 0;
             let fetched = if is_over {
-                FetchOutcome::Ended
+                FetchOutcome::Ended(true)
             } else {
                 let run = &context.sync.ops_run_id;
                 worker.wait.during(self.unless_cancelled(run, fetch(source, &query, &context))).await??
             };
             match fetched {
-                FetchOutcome::Store(store, page) => {
-                    return Ok(self.store_page(context, store, page, receipt, keep, worker).await?);
+                FetchOutcome::Store(page) => {
+                    return Ok(self.store_page(context, page, receipt, keep, worker).await?);
                 }
-                FetchOutcome::Ended if !source.reading().recounts => {
-                    let counts = self.engine.store().count_read(context.position()).await?;
-                    return Ok(self.complete_partition(context, (counts, None), receipt, worker).await?);
+                FetchOutcome::Ended(is_linked) if !source.reading().recounts => {
+                    let facts = self.pass_facts(&context, None, is_linked).await?.facts;
+                    let evidence = decide_evidence(&source.reading().list, &facts);
+                    let end = PassRead { counts: facts.read, recount: None, evidence };
+                    return Ok(self.complete_partition(context, end, receipt, worker).await?);
                 }
-                FetchOutcome::Ended => {
+                FetchOutcome::Ended(is_linked) => {
                     let run = &context.sync.ops_run_id;
                     let count = self.unless_cancelled(run, source.count(&query));
                     let recount = worker.wait.during(count).await??.count;
-                    let counts = self.engine.store().count_read(context.position()).await?;
-                    let (pass, access) = (context.progress.pass, source.reading().access);
-                    match page::decide_pass_end(&counts, recount, pass, recounts, access) {
+                    let pass = self.pass_facts(&context, Some(recount), is_linked).await?;
+                    let (counts, access) = (pass.facts.read, source.reading().access);
+                    match page::decide_pass_end(&counts, recount, context.progress.pass, recounts, access) {
                         // The count may be ahead of the list for a moment, so the list is read once more too.
                         PassEnd::Recount => {
                             let wait = PassEnd::wait(self.settings.tuning.backoff, recounts);
                             worker.wait.during(tokio::time::sleep(wait)).await;
                             recounts += 1;
                         }
-                        after @ (PassEnd::Complete | PassEnd::Reread(_) | PassEnd::Fail(_)) => {
+                        PassEnd::Complete => {
+                            let evidence = self.evidence_of(source, &query, &context, pass, worker).await?;
+                            let end = PassRead { counts, recount: Some(recount), evidence };
+                            return Ok(self.complete_partition(context, end, receipt, worker).await?);
+                        }
+                        PassEnd::Reread(reason) => {
+                            tracing::info!(sync.id = %item.run_id, "{}: {reason}; reading it again", item.partition_id);
+                            return Ok(self.read_again(context, Some(recount), receipt, worker).await?);
+                        }
+                        PassEnd::Fail(error) => {
+                            let reason = error.to_string();
                             return Ok(self
-                                .end_pass(context, after, (counts, recount), receipt, worker)
+                                .fail_partition(&context.item, Some(receipt), &reason, worker)
                                 .await?);
                         }
                     }
@@ -197,7 +222,7 @@ async fn fetch_chained(
     context: &PageContext,
 ) -> Result<FetchOutcome, FeedAccessError> {
     if context.progress.is_at_end() {
-        return Ok(FetchOutcome::Ended);
+        return Ok(FetchOutcome::Ended(true));
     }
     let (mut place, repeated) = (context.progress.place(), source.reading().repeated);
     let mut attempt = 0;
@@ -206,11 +231,12 @@ async fn fetch_chained(
         match page::decide_chained(&context.progress, &place, &fetched, attempt, repeated) {
             ChainDecision::Store(store) => {
                 page::mark_end(&mut fetched, &store);
-                return Ok(FetchOutcome::Store(store, fetched));
+                let is_linked = fetched.keys_rise;
+                return Ok(FetchOutcome::Store(PageToStore { write: store, page: fetched, is_linked }));
             }
             ChainDecision::Next(next) => place = next,
             ChainDecision::Reread(reason) => return Ok(FetchOutcome::Reread(reason)),
-            ChainDecision::Ended => return Ok(FetchOutcome::Ended),
+            ChainDecision::Ended => return Ok(FetchOutcome::Ended(true)),
             ChainDecision::Fail(error) => return Ok(FetchOutcome::Fail(error)),
         }
         attempt += 1;
@@ -229,11 +255,14 @@ async fn fetch_overlapping(
     loop {
         let place = Place { offset: request.offset, token: None };
         let fetched = source.page(query, &place, request.limit).await?;
+        let is_linked = page::is_linked(&context.progress, &request, &fetched);
         match page::decide_page(&context.progress, &request, &fetched, attempt, repeated) {
-            PageDecision::Store(store) => return Ok(FetchOutcome::Store(store, fetched)),
+            PageDecision::Store(write) => {
+                return Ok(FetchOutcome::Store(PageToStore { write, page: fetched, is_linked }));
+            }
             PageDecision::StepBack(next) | PageDecision::StepOn(next) => request = next,
             PageDecision::Reread(reason) => return Ok(FetchOutcome::Reread(reason)),
-            PageDecision::Ended => return Ok(FetchOutcome::Ended),
+            PageDecision::Ended => return Ok(FetchOutcome::Ended(is_linked)),
             PageDecision::Fail(error) => return Ok(FetchOutcome::Fail(error)),
         }
         attempt += 1;

@@ -377,6 +377,7 @@ fn new_sync(run: &RunId, now: Timestamp) -> Sync {
         consolidation_total: 0,
         deleted: 0,
         delete_note: None,
+        absence_evidence: None,
         definition: None,
         updated_at: now,
     }

@@ -8,6 +8,7 @@ use super::plan::record_event;
 use super::verify::Verified;
 use std::collections::BTreeSet;
 use tidemill_core::Timestamp;
+use tidemill_core::absence::{AbsentRecords, EvidenceGap, ListEvidence};
 use tidemill_core::alert::AlertKind;
 use tidemill_core::event::Level;
 use tidemill_core::feed::RunType;
@@ -23,13 +24,12 @@ const CHUNK: usize = 500;
 const WITHDRAWN_MAX: usize = 100_000;
 
 impl Syncs {
-    /// Marks records that this sync finds to be gone. `is_proven`: the partitions of the sync contain every record of
-    /// the source. Returns false if another replica still has a batch in progress, or if the sync was stopped.
+    /// Marks records that this sync finds to be gone. `evidence` says whether it has read every record. Returns false if another replica still has a batch in progress, or if the sync was stopped.
     pub(super) async fn delete_vanished(
         &self,
         sync: &Sync,
         context: &ConsolidationContext,
-        is_proven: bool,
+        evidence: ListEvidence,
         stop: &watch::Receiver<bool>,
     ) -> Result<bool, FeedAccessError> {
         let store = self.engine.store();
@@ -51,7 +51,7 @@ impl Syncs {
             return Ok(true);
         }
         match sync.run_type {
-            RunType::Full => self.delete_unseen(sync, context, is_proven, stop).await,
+            RunType::Full => self.delete_unseen(sync, context, evidence, stop).await,
             RunType::Incremental => self.delete_withdrawn(sync, context, stop).await,
         }
     }
@@ -61,7 +61,7 @@ impl Syncs {
         &self,
         sync: &Sync,
         context: &ConsolidationContext,
-        is_proven: bool,
+        evidence: ListEvidence,
         stop: &watch::Receiver<bool>,
     ) -> Result<bool, FeedAccessError> {
         let (store, tables, id) = (self.engine.store(), &context.tables, sync.run_id);
@@ -69,13 +69,17 @@ impl Syncs {
         if found.unseen == 0 {
             return Ok(true);
         }
-        if !(is_proven || can_verify(context)) {
+        if let Some(gap) = evidence.gap()
+            && !has_lookup(context)
+        {
             let note = format!(
-                "{} of {} records were not seen, and the source does not count its whole list, so they may be in no \
-                 partition: no record was deleted; add `trust.total_path` or `deletes.lookup` to the definition",
-                found.unseen, found.active
+                "{} of {} records were not seen, and nothing shows that every record was read: {gap}; no record was \
+                 deleted; {}",
+                found.unseen,
+                found.active,
+                advice(gap)
             );
-            self.note_kept(sync, note, None).await?;
+            self.note_kept(sync, note, Some(AlertKind::AbsenceUnproven)).await?;
             return Ok(true);
         }
         if self.is_too_many(context, found) {
@@ -87,7 +91,7 @@ impl Syncs {
             let unseen = store.unseen_after(tables, id, after.clone(), CHUNK).await?;
             let Some(last) = unseen.last() else { return Ok(true) };
             after.clone_from(last);
-            match self.verify(sync, context, unseen, stop).await? {
+            match self.verify(sync, context, unseen, evidence, stop).await? {
                 Verified::Gone(gone) => {
                     if !self.mark_deleted(sync, context, gone).await? {
                         return Ok(false);
@@ -125,7 +129,8 @@ impl Syncs {
             return Ok(true);
         }
         for chunk in known.chunks(CHUNK) {
-            match self.verify(sync, context, chunk.to_vec(), stop).await? {
+            let unchecked = ListEvidence::Missing(EvidenceGap::Unchecked);
+            match self.verify(sync, context, chunk.to_vec(), unchecked, stop).await? {
                 Verified::Gone(gone) => {
                     if !self.mark_deleted(sync, context, gone).await? {
                         return Ok(false);
@@ -217,7 +222,7 @@ impl Syncs {
         &self,
         sync: &Sync,
         context: &ConsolidationContext,
-        gone: Vec<String>,
+        gone: AbsentRecords,
     ) -> Result<bool, Error> {
         if gone.is_empty() {
             return Ok(true);
@@ -276,10 +281,30 @@ impl Syncs {
     }
 }
 
-/// Returns whether absent records may be deleted without a proof of coverage. A lookup verifies each record, a replaced
-/// table contains only records that were read, and the partitions of a feed without a definition cover everything.
-fn can_verify(context: &ConsolidationContext) -> bool {
-    context.source.definition().is_none_or(|definition| {
-        definition.deletes.lookup.is_some() || definition.into.write_disposition == WriteDisposition::Replace
-    })
+/// Returns whether the feed can be asked for single records. A lookup needs no evidence of a list.
+fn has_lookup(context: &ConsolidationContext) -> bool {
+    context.source.lookup(&[]).is_some()
+}
+
+/// Returns how to change a definition whose absent records are kept.
+const fn advice(gap: EvidenceGap) -> &'static str {
+    match gap {
+        EvidenceGap::NoTotal
+        | EvidenceGap::KeysUnordered
+        | EvidenceGap::ChangesUncounted
+        | EvidenceGap::EmptyList
+        | EvidenceGap::ShortEnd
+        | EvidenceGap::PartitionsUncounted => {
+            "add `deletes.lookup` or `trust.total_path` to the definition, or declare `trust: {complete: true}`"
+        }
+        EvidenceGap::PagesApart
+        | EvidenceGap::ListChanged
+        | EvidenceGap::CountIsHigher
+        | EvidenceGap::Repeats
+        | EvidenceGap::Nameless
+        | EvidenceGap::PartitionsChanged
+        | EvidenceGap::Unchecked => {
+            "the next full sync tries again; `deletes.lookup` decides without reading the list"
+        }
+    }
 }

@@ -8,6 +8,7 @@ use super::Syncs;
 use super::circuit::FeedAccessError;
 use super::consolidate::ConsolidationContext;
 use std::collections::HashSet;
+use tidemill_core::absence::{AbsentRecords, ListEvidence, LookupControl};
 use tidemill_core::feed_definition::target::WriteDisposition;
 use tidemill_core::records::Sync;
 use tidemill_store::Error;
@@ -19,7 +20,7 @@ const CONTROLS: usize = 3;
 /// Outcome of a verification.
 pub(super) enum Verified {
     /// The records that are gone.
-    Gone(Vec<String>),
+    Gone(AbsentRecords),
     /// The lookup contradicts the list, as this note explains.
     Doubtful(String),
 }
@@ -31,33 +32,43 @@ impl Syncs {
         sync: &Sync,
         context: &ConsolidationContext,
         unseen: Vec<String>,
+        evidence: ListEvidence,
         stop: &watch::Receiver<bool>,
     ) -> Result<Verified, FeedAccessError> {
         let definition = context.source.definition();
-        if definition.is_some_and(|one| one.into.write_disposition == WriteDisposition::Replace) {
-            return Ok(Verified::Gone(unseen));
+        let replaces = definition.is_some_and(|one| one.into.write_disposition == WriteDisposition::Replace);
+        if replaces && let Some(absent) = AbsentRecords::replaced(evidence, unseen.clone()) {
+            return Ok(Verified::Gone(absent));
         }
         let Some(there) = self.look_up(sync, context, &unseen, stop).await? else {
             // The feed has no lookup: two full syncs, and all syncs between them, must have missed the record.
             let store = self.engine.store();
-            let before = store.full_sync_before(sync.feed.clone(), sync.run_id).await?;
-            let Some(before) = before else { return Ok(Verified::Gone(Vec::new())) };
-            return Ok(Verified::Gone(store.filter_unseen_since(before, unseen).await?));
+            let Some(before) = store.whole_sync_before(sync.feed.clone(), sync.run_id).await? else {
+                return Ok(Verified::Gone(AbsentRecords::none()));
+            };
+            let missed = store.filter_unseen_since(before.run_id, unseen).await?;
+            let absent = AbsentRecords::missed_twice(before.evidence, evidence, missed);
+            return Ok(Verified::Gone(absent.unwrap_or_else(AbsentRecords::none)));
         };
         let asked = unseen.len();
         let gone: Vec<String> = unseen.into_iter().filter(|record| !there.contains(record)).collect();
         if gone.is_empty() || definition.is_none() {
-            return Ok(Verified::Gone(gone));
+            return Ok(Verified::Gone(AbsentRecords::not_found(LookupControl::BuiltIn, gone)));
         }
         let controls = self.controls(sync, context).await?;
         for control in &controls {
             let found = self.look_up(sync, context, std::slice::from_ref(control), stop).await?;
-            if found.is_none_or(|found| found.contains(control)) {
-                return Ok(Verified::Gone(gone));
+            if found.is_some_and(|found| found.contains(control)) {
+                return Ok(Verified::Gone(AbsentRecords::not_found(LookupControl::Found, gone)));
             }
         }
-        // Without a record in its pages, the list itself is empty.
-        let Some(control) = controls.first() else { return Ok(Verified::Gone(gone)) };
+        let Some(control) = controls.first() else {
+            return Ok(Verified::Doubtful(format!(
+                "the lookup reports {} of {asked} records as gone, and this sync has read no record that could show \
+                 whether the lookup works: no record was deleted",
+                gone.len()
+            )));
+        };
         Ok(Verified::Doubtful(format!(
             "the lookup reports {} of {asked} records as gone, and also `{control}`, which this sync has read: no \
              further record was deleted; correct `deletes.lookup`",

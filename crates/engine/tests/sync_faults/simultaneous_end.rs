@@ -68,7 +68,7 @@ async fn end(store: &Store, partition: Partition) {
                     offset: partition.next_offset,
                     pass: partition.pass,
                 };
-                tx.end_partition(place, None, None).await
+                tx.end_partition(place, None, None, None).await
             })
         })
         .await;

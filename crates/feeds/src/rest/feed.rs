@@ -5,12 +5,14 @@ use crate::feed::{Feed, FeedCount, FeedFuture, MappedRecord, Reading};
 use crate::{Budgets, FeedError, MapError, Network, Secret, Tuning};
 use std::time::Duration;
 use tidemill_core::Timestamp;
+use tidemill_core::absence::{ListTraits, PageLinks};
 use tidemill_core::digest::{sha256, sha256_hex};
 use tidemill_core::feed::{FeedPage, FeedQuery, FieldRange, FieldValue, Item, RejectedItem};
 use tidemill_core::feed_definition::paging::CursorKind;
 use tidemill_core::feed_definition::request::Auth;
+use tidemill_core::feed_definition::target::WriteDisposition;
 use tidemill_core::feed_definition::{
-    CursorValue, FeedDefinition, Partition, Place, QueryRange, RecordQuery,
+    CursorValue, EndRule, FeedDefinition, PageAccess, Paginator, Partition, Place, QueryRange, RecordQuery,
 };
 use tidemill_core::page::RepeatedPage;
 
@@ -116,6 +118,7 @@ impl Feed for RestFeed {
             repeated: if spec.trust.repeats { RepeatedPage::Fails } else { RepeatedPage::Ends },
             counts,
             recounts: counts && spec.trust.recount,
+            list: list_traits(spec, counts && spec.trust.recount),
         }
     }
 
@@ -159,7 +162,7 @@ impl Feed for RestFeed {
         Box::pin(async move { self.count_of(self.query(query)?).await })
     }
 
-    fn is_whole(&self, range: FieldRange) -> bool {
+    fn is_one_range(&self, range: FieldRange) -> bool {
         let whole = self.range();
         match self.spec().partition {
             Partition::None => true,
@@ -202,6 +205,31 @@ impl Feed for RestFeed {
     }
 }
 
+/// Returns what shows that the lists of a definition are read whole. `recounts`: its counts are trusted.
+fn list_traits(spec: &FeedDefinition, recounts: bool) -> ListTraits {
+    let links = match &spec.paginator {
+        // Another key can change while the list is read, so that its record moves past the reader.
+        Paginator::Keyset { key_path, .. }
+            if spec.resource.primary_key.as_slice() == std::slice::from_ref(key_path) =>
+        {
+            PageLinks::Keys
+        }
+        paginator => match paginator.access() {
+            PageAccess::Random => PageLinks::Overlap,
+            PageAccess::Aligned(_) | PageAccess::Sequential => PageLinks::Nothing,
+        },
+    };
+    let has_time = spec.incremental.as_ref().is_some_and(|one| matches!(one.kind, CursorKind::Time { .. }));
+    let replaces = spec.into.write_disposition == WriteDisposition::Replace;
+    ListTraits {
+        links,
+        counts_changes: recounts && has_time,
+        ends_with_short_page: spec.trust.end == EndRule::ShortPage,
+        is_declared: spec.trust.complete,
+        decides_deletes: replaces || (spec.deletes.absence && spec.deletes.lookup.is_none()),
+    }
+}
+
 fn page_of(page: RestPage) -> FeedPage {
     let numbers = page.items.iter().filter_map(|item| match item.cursor {
         Some(CursorValue::Number(number)) => Some(number),
@@ -227,6 +255,7 @@ fn page_of(page: RestPage) -> FeedPage {
         is_last: page.is_last,
         next: page.next,
         cursor_max,
+        keys_rise: page.keys_rise,
     }
 }
 

@@ -49,6 +49,9 @@ pub struct RestPage {
     pub is_last: bool,
     /// Total that the source reported.
     pub total: Option<u64>,
+    /// Whether the primary keys rise strictly, from the last key of the page before. False for lists that are not read
+    /// by their key.
+    pub keys_rise: bool,
     /// Time by the source's clock.
     pub source_time: Option<Timestamp>,
 }

@@ -458,6 +458,8 @@ CREATE TABLE {sync}.run_metadata (
     deleted                    bigint NOT NULL DEFAULT 0,
     -- Why no records were deleted, if some would have been.
     delete_note                text,
+    -- How it is shown that a full sync read every record. NULL: it is not, so no record counts as absent.
+    absence_evidence           text COLLATE "C",
     updated_at                 timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT run_type_is_known CHECK (run_type = ANY ('{full,incremental}')),
     CONSTRAINT sync_state_is_known CHECK (state = ANY
@@ -500,6 +502,13 @@ CREATE TABLE {sync}.partition_progress (
     pass              integer NOT NULL DEFAULT 1,
     -- The count of the source after the last page.
     recount           bigint,
+    -- Whether each page of this pass is linked to the page before it.
+    linked            boolean NOT NULL DEFAULT true,
+    -- The count of the source before the first page of this pass, and the source's time of the count.
+    counted           bigint,
+    counted_at        timestamptz,
+    -- How it is shown that the last pass read every record, or why it is not. NULL if nothing was decided.
+    evidence          text COLLATE "C",
     fetched           bigint NOT NULL DEFAULT 0,
     stored            bigint NOT NULL DEFAULT 0,
     changed           bigint NOT NULL DEFAULT 0,

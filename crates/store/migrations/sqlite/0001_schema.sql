@@ -406,6 +406,8 @@ CREATE TABLE run_metadata (
     deleted                    INTEGER NOT NULL DEFAULT 0,
     -- Why no records were deleted, if some would have been.
     delete_note                TEXT,
+    -- How it is shown that a full sync read every record. NULL: it is not, so no record counts as absent.
+    absence_evidence           TEXT,
     updated_at                 INTEGER NOT NULL
         DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000),
     CONSTRAINT run_type_is_known CHECK (run_type IN ('full', 'incremental')),
@@ -450,6 +452,13 @@ CREATE TABLE partition_progress (
     pass              INTEGER NOT NULL DEFAULT 1,
     -- The count of the source after the last page.
     recount           INTEGER,
+    -- Whether each page of this pass is linked to the page before it.
+    linked            INTEGER NOT NULL DEFAULT 1,
+    -- The count of the source before the first page of this pass, and the source's time of the count.
+    counted           INTEGER,
+    counted_at        INTEGER,
+    -- How it is shown that the last pass read every record, or why it is not. NULL if nothing was decided.
+    evidence          TEXT,
     fetched           INTEGER NOT NULL DEFAULT 0,
     stored            INTEGER NOT NULL DEFAULT 0,
     changed           INTEGER NOT NULL DEFAULT 0,

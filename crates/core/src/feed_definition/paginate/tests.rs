@@ -39,7 +39,7 @@ impl Reply {
 }
 
 fn trust(end: EndRule) -> Trust {
-    Trust { end, total: None, recount: true, repeats: true }
+    Trust { end, total: None, recount: true, repeats: true, complete: false }
 }
 
 fn with_total(end: EndRule) -> Trust {

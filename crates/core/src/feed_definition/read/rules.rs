@@ -14,8 +14,8 @@ use crate::limits::{FEED_LOOKUP_IDS_MAX, FEED_PARAM_BYTES_MAX, GRAPH_DAYS_MAX, O
 
 pub(in super::super) const INCREMENTAL_KEYS: [&str; 7] =
     ["cursor_path", "start_param", "start_body_path", "kind", "format", "overlap", "initial_value"];
-pub(in super::super) const TRUST_KEYS: [&str; 6] =
-    ["end", "has_more_path", "total_path", "total_header", "recount", "repeats"];
+pub(in super::super) const TRUST_KEYS: [&str; 7] =
+    ["end", "has_more_path", "total_path", "total_header", "recount", "repeats", "complete"];
 pub(in super::super) const DELETE_KEYS: [&str; 4] = ["lookup", "flag", "absence", "threshold"];
 pub(in super::super) const LOOKUP_KEYS: [&str; 6] =
     ["param", "body_path", "separator", "ids_max", "path", "gone_status"];
@@ -106,7 +106,7 @@ pub(super) fn trust(
     });
     let default = if has_tokens { EndRule::NoNext } else { EndRule::EmptyPage };
     if !fields.has("trust") {
-        return Some(Trust { end: default, total: None, recount: true, repeats: true });
+        return Some(Trust { end: default, total: None, recount: true, repeats: true, complete: false });
     }
     let fields = fields.child("trust", errors)?;
     fields.check(&TRUST_KEYS, errors);
@@ -135,7 +135,8 @@ pub(super) fn trust(
     };
     let recount = fields.flag("recount", errors).unwrap_or(true);
     let repeats = fields.flag("repeats", errors).unwrap_or(true);
-    Some(Trust { end: end?, total, recount, repeats })
+    let complete = fields.flag("complete", errors).unwrap_or(false);
+    Some(Trust { end: end?, total, recount, repeats, complete })
 }
 
 pub(super) fn deletes(fields: &Fields, errors: &mut DefinitionErrors) -> Option<Deletes> {

@@ -4,51 +4,36 @@ use super::super::Syncs;
 use super::super::plan::record_event;
 use super::{PageContext, PageOutcome, PageWorker, int, stale};
 use tidemill_core::Timestamp;
+use tidemill_core::absence::ListEvidence;
 use tidemill_core::event::Level;
+use tidemill_core::feed::RunType;
 use tidemill_core::message::{Message, WorkDone, WorkItem, WorkStatus};
-use tidemill_core::page::{PassEnd, ReadCounts};
+use tidemill_core::page::ReadCounts;
 use tidemill_core::queue::{NewMessage, Receipt, WORK_DONE};
 use tidemill_core::records::Sync;
 use tidemill_core::run::ChangeOutcome;
 use tidemill_store::{Error, RefusalCode, Tx};
 
-impl Syncs {
-    /// Ends a pass: completes the partition, reads it again, or fails it.
-    pub(super) async fn end_pass(
-        &self,
-        context: PageContext,
-        after: PassEnd,
-        (counts, recount): (ReadCounts, u64),
-        receipt: &Receipt,
-        worker: &PageWorker,
-    ) -> Result<PageOutcome, Error> {
-        let (run_id, partition) = (context.item.run_id, context.item.partition_id.clone());
-        match after {
-            PassEnd::Complete => {
-                self.complete_partition(context, (counts, Some(recount)), receipt, worker).await
-            }
-            PassEnd::Reread(reason) => {
-                tracing::info!(sync.id = %run_id, "{partition}: {reason}; reading it again");
-                self.read_again(context, Some(recount), receipt, worker).await
-            }
-            // Unreachable: `execute_page` handles this case itself.
-            PassEnd::Recount => self.read_again(context, Some(recount), receipt, worker).await,
-            PassEnd::Fail(error) => {
-                self.fail_partition(&context.item, Some(receipt), &error.to_string(), worker).await
-            }
-        }
-    }
+/// A pass that was read to its end.
+pub(super) struct PassRead {
+    pub(super) counts: ReadCounts,
+    /// The feed's count after the last page, if it counts.
+    pub(super) recount: Option<u64>,
+    pub(super) evidence: ListEvidence,
+}
 
-    /// Completes a partition. `recount` is the feed's count after the last page, if it counts.
+impl Syncs {
+    /// Completes a partition.
     pub(super) async fn complete_partition(
         &self,
         context: PageContext,
-        (counts, recount): (ReadCounts, Option<u64>),
+        PassRead { counts, recount, evidence }: PassRead,
         receipt: &Receipt,
         worker: &PageWorker,
     ) -> Result<PageOutcome, Error> {
         let (receipt, worker, now) = (receipt.clone(), worker.clone(), self.now());
         let (run_id, feed) = (context.item.run_id, context.item.feed.clone());
+        let is_full = context.sync.run_type == RunType::Full;
         let applied = self
             .engine
             .store()
@@ -56,7 +41,8 @@ impl Syncs {
                 Box::pin(async move {
                     let position = context.position();
                     let recount = recount.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
-                    if !tx.end_partition(position, recount, now).await? {
+                    let evidence = is_full.then_some(evidence.as_str());
+                    if !tx.end_partition(position, recount, evidence, now).await? {
                         return Ok(false);
                     }
                     finish_message(&mut tx, &receipt, now).await?;

@@ -2,7 +2,7 @@
 
 use super::super::Syncs;
 use super::super::plan::envelope;
-use super::{NextPage, PageContext, PageOutcome, PageWorker, int};
+use super::{NextPage, PageContext, PageOutcome, PageToStore, PageWorker, int};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidemill_core::Timestamp;
@@ -17,14 +17,13 @@ impl Syncs {
     pub(super) async fn store_page(
         &self,
         context: PageContext,
-        store: page::PageWrite,
-        page: FeedPage,
+        PageToStore { write: store, page, is_linked }: PageToStore,
         receipt: &Receipt,
         keep: NextPage,
         worker: &PageWorker,
     ) -> Result<PageOutcome, Error> {
         let began = tokio::time::Instant::now();
-        let body = Arc::new(PageContent::of(&context, &store, &page));
+        let body = Arc::new(PageContent { is_linked, ..PageContent::of(&context, &store, &page) });
         let context = Arc::new(context);
         let first = self.commit_page(&context, store, &body, &[], receipt, keep, worker).await;
         let next = match first {
@@ -143,6 +142,7 @@ struct PageContent {
     next_token: Option<String>,
     /// Largest number of the incremental cursor.
     cursor_max: Option<i64>,
+    is_linked: bool,
 }
 
 impl PageContent {
@@ -168,6 +168,7 @@ impl PageContent {
             hash: page::page_hash(page),
             next_token: page.next.as_ref().and_then(|next| next.token.clone()),
             cursor_max: page.cursor_max,
+            is_linked: false,
         }
     }
 }
@@ -213,6 +214,7 @@ impl PageCommit {
                 raw: &context.tables.raw,
                 next_token: body.next_token.as_deref(),
                 cursor_max: body.cursor_max,
+                is_linked: body.is_linked,
                 items: &storable,
                 receipt: &self.receipt,
                 next: &envelope_of_generation(context, self.store.next_offset, self.receipt.generation),

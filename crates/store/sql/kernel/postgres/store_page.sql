@@ -37,6 +37,7 @@ CREATE FUNCTION {ops}.store_page(
     p_raw_id      text,
     p_next_token  text,
     p_cursor_max  bigint,
+    p_linked      boolean,
     p_now         timestamptz DEFAULT NULL)
 RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
@@ -82,7 +83,7 @@ BEGIN
            stored = p.stored + p_stored, changed = p.changed + v_changed,
            rejected = p.rejected + p_rejected, faults = 0, error = NULL, updated_at = v_now,
            first_page_at = coalesce(p.first_page_at, v_now), next_token = p_next_token,
-           cursor_max = greatest(p.cursor_max, p_cursor_max)
+           cursor_max = greatest(p.cursor_max, p_cursor_max), linked = p.linked AND p_linked
      WHERE p.run_id = p_run_id AND p.partition_id = p_partition AND p.next_offset = p_offset AND p.pass = p_pass
        AND NOT p.completed AND NOT p.failed;
     IF NOT FOUND THEN
