@@ -1,6 +1,8 @@
 //! Syncs of sources that leave records out, change their fields, or answer nonsense: nothing is lost or overwritten.
 #![expect(clippy::expect_used, reason = "a failed step must end the test")]
 
+#[path = "sync_trust/absence.rs"]
+mod absence;
 #[path = "sync_trust/answers.rs"]
 mod answers;
 #[path = "sync_trust/bad_records.rs"]
@@ -21,9 +23,25 @@ mod locked_table;
 mod lookups;
 #[path = "sync_trust/numbers.rs"]
 mod numbers;
+#[path = "sync_trust/slipping_source.rs"]
+mod slipping_source;
 
 tidemill_testkit::on_both! {
     worker_threads = 4;
+    absence::record_that_slips_past_a_single_page_stays,
+    absence::record_that_slips_past_page_numbers_stays,
+    absence::record_that_slips_past_offsets_stays,
+    absence::record_that_slips_past_a_cursor_stays,
+    absence::record_that_slips_past_a_link_stays,
+    absence::record_that_slips_past_a_cursor_in_a_header_stays,
+    absence::record_that_slips_past_a_url_in_a_header_stays,
+    absence::record_that_slips_past_a_link_in_a_header_stays,
+    absence::record_that_slips_past_keys_stays,
+    absence::record_that_slips_past_graphql_offsets_stays,
+    absence::record_that_slips_past_a_graphql_connection_stays,
+    absence::record_that_slips_past_a_recognised_list_stays,
+    absence::changes_that_cancel_out_are_excluded_by_a_lookup_only,
+    absence::kept_rows_are_named_with_the_missing_evidence,
     coverage::record_without_the_partition_field_fails_the_plan,
     coverage::value_that_is_not_listed_fails_the_plan,
     coverage::fraction_between_inclusive_boundaries_fails_the_plan,

@@ -23,12 +23,18 @@ use tokio::sync::watch;
 #[derive(Debug, Clone)]
 pub struct ListCall {
     pub path: String,
+    /// Query parameters, and the variables of a GraphQL request.
     pub query: HashMap<String, String>,
 }
 
 impl ListCall {
     fn number(&self, name: &str) -> Option<usize> {
         self.query.get(name)?.parse().ok()
+    }
+
+    /// Returns whether a record meets the filters of the request.
+    pub fn selects(&self, record: &Value) -> bool {
+        matches(record, self)
     }
 
     /// Whether the request names a partition.
@@ -130,8 +136,10 @@ impl ListApi {
 async fn respond(
     State(shared): State<Arc<Shared>>,
     uri: Uri,
-    Query(query): Query<HashMap<String, String>>,
+    Query(mut query): Query<HashMap<String, String>>,
+    body: Bytes,
 ) -> Response<Body> {
+    query.extend(variables(&body));
     let call = ListCall { path: uri.path().to_owned(), query };
     shared.calls.lock().unwrap_or_else(PoisonError::into_inner).push(call.clone());
     // Waits without a lock and without blocking a thread, because the sync under test runs in the same runtime.
@@ -147,6 +155,21 @@ async fn respond(
     let page: Vec<&Value> = found.iter().skip(offset).take(limit).copied().collect();
     let body = json!({ "data": page, "total": found.len() }).to_string();
     ([("content-type", "application/json")], body).into_response()
+}
+
+/// Returns the variables of a GraphQL request that have a value.
+fn variables(body: &[u8]) -> HashMap<String, String> {
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let of = |(name, value): (&String, &Value)| match value {
+        Value::String(text) => Some((name.clone(), text.clone())),
+        Value::Number(number) => Some((name.clone(), number.to_string())),
+        Value::Array(items) => {
+            let texts: Vec<&str> = items.iter().filter_map(Value::as_str).collect();
+            Some((name.clone(), texts.join(",")))
+        }
+        Value::Null | Value::Bool(_) | Value::Object(_) => None,
+    };
+    body["variables"].as_object().map(|all| all.iter().filter_map(of).collect()).unwrap_or_default()
 }
 
 fn is_filter(name: &str) -> bool {

@@ -270,8 +270,9 @@ impl Syncs {
                     if sync.delete_note.as_deref() == Some(note.as_str()) {
                         return Ok(());
                     }
-                    tx.record_delete_note(sync.run_id, Some(&note)).await?;
+                    // The event locks the run, which is locked before its sync.
                     record_event(&mut tx, &sync, Level::Warn, &note, now).await?;
+                    tx.record_delete_note(sync.run_id, Some(&note)).await?;
                     let Some(alert) = alert else { return Ok(()) };
                     let text = format!("feed {}: {note}", sync.feed);
                     tx.alert_feed(alert, &sync.feed, Some(&sync.ops_run_id), &text, now).await

@@ -3,6 +3,7 @@
 use super::super::Syncs;
 use super::super::circuit::FeedAccessError;
 use super::{PageContext, PageWorker};
+use chrono::TimeDelta;
 use std::sync::Arc;
 use tidemill_core::absence::{ListEvidence, PassFacts, decide_evidence};
 use tidemill_core::feed::{FeedQuery, RunType};
@@ -70,6 +71,8 @@ impl Syncs {
             && facts.is_same_size()
             && let Some(since) = pass.counted_at
         {
+            // The source's clock shows whole seconds, and its filter may exclude the time itself.
+            let since = since - TimeDelta::seconds(1);
             let changes = FeedQuery { range: query.range, updated_from: Some(since) };
             let run = &context.sync.ops_run_id;
             let counted = worker.wait.during(self.unless_cancelled(run, source.count(&changes))).await??;
