@@ -35,8 +35,8 @@ pub struct Namespaces {
 }
 
 impl Namespaces {
-    /// Returns the directory for temporary files that commands share with the machine although they have a user of their
-    /// own, because it contains `covered`.
+    /// Returns the directory for temporary files that is not replaced for a command with a user of its own, because it
+    /// contains `covered`.
     pub fn shared_directory(covered: &Path) -> Option<&'static Path> {
         let shared = SHARED_TEMPORARY.into_iter().chain([SHARED_MEMORY]).map(Path::new);
         // A directory that is covered itself shows nothing of the machine.

@@ -135,8 +135,8 @@ impl Fixture {
 
     /// Starts an agent that sees its directory below `/mnt`, through a mount in its own namespace.
     ///
-    /// A directory for temporary files that contains the directory of the agent is not replaced for its tasks, and the
-    /// tests cannot know another directory that exists, is writable and is below no such directory.
+    /// A directory for temporary files is not replaced for tasks if it contains the directory of the agent. The files
+    /// of the fixture lie in one, and so may the whole clone.
     pub(crate) fn process_outside_of_temporary_directories(&self, environment: &[(&str, String)]) -> Child {
         let line = "mount --bind \"$1\" /mnt || exit 9; exec \"$0\" agent /mnt/agent \"$2\"";
         let mut command = Command::new("unshare");
