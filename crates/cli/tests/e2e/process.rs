@@ -148,7 +148,9 @@ impl Process {
         wait_until("the process is frozen outside of its writes", || {
             self.stop_and_wait();
             let is_outside = fixture.kind == Kind::Postgres || fixture.is_writable(LOCK_TIMEOUT);
-            (!is_outside).then(|| self.signal(Signal::CONT));
+            if !is_outside {
+                self.signal(Signal::CONT);
+            }
             is_outside.then_some(())
         });
     }
@@ -159,7 +161,9 @@ impl Process {
             self.stop_and_wait();
             // Longer than a turn of any other process.
             let is_inside = !fixture.is_writable(LOCK_TIMEOUT * 4);
-            (!is_inside).then(|| self.signal(Signal::CONT));
+            if !is_inside {
+                self.signal(Signal::CONT);
+            }
             is_inside.then_some(())
         });
     }
