@@ -107,6 +107,15 @@ impl TaskIsolation {
         } else {
             warn!("isolation of tasks: {}", isolation.report);
         }
+        if let Some(Users::Own(_)) = isolation.users
+            && let Some(shared) = Namespaces::shared_directory(&isolation.covered)
+        {
+            let (shared, dir) = (shared.display(), dir.path().display());
+            warn!(
+                "tasks share the files in {shared} with the machine, because it contains the agent directory {dir}; \
+                 choose a --dir outside of {shared}"
+            );
+        }
         Ok(isolation)
     }
 

@@ -187,7 +187,7 @@ impl From<Error> for ApiError {
                 error
             }
             Error::Invalid(invalid) => Self::invalid(invalid.0.into_iter().map(to_wire_error).collect()),
-            error @ (Error::Database { .. } | Error::Open { .. }) if transient => {
+            error @ (Error::Database { .. } | Error::Open { .. } | Error::Locked { .. }) if transient => {
                 tracing::warn!("the database did not answer: {}", chain(&error));
                 let message = "the database does not answer; try again";
                 let unavailable =
@@ -206,6 +206,7 @@ impl From<Error> for ApiError {
             | Error::Schema { .. }
             | Error::Foreign { .. }
             | Error::Database { .. }
+            | Error::Locked { .. }
             | Error::Panicked { .. }) => Self::internal(&chain(&error)).caused_by(error),
         }
     }

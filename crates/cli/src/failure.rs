@@ -83,7 +83,9 @@ impl From<Error> for Failure {
             Error::Foreign { .. } => ("foreign_tables", Kind::Refused),
             Error::Open { class: Class::Permanent, .. } => ("cannot_open", Kind::Refused),
             Error::Open { .. } => ("cannot_open", Kind::Outage),
-            Error::Database { .. } | Error::Exhausted { .. } => ("database", Kind::Outage),
+            Error::Database { .. } | Error::Exhausted { .. } | Error::Locked { .. } => {
+                ("database", Kind::Outage)
+            }
             Error::Panicked { .. } => ("panicked", Kind::Outage),
         };
         Self { code: code.into(), message, hint, kind }

@@ -296,6 +296,9 @@ pub struct FeedTablePlan {
     pub statements: Vec<String>,
     /// Reasons for which the feed cannot fill the table.
     pub problems: Vec<String>,
+    /// Warnings about the columns that the statements create.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 /// A change of a feed's watermark.

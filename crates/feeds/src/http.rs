@@ -2,5 +2,6 @@
 
 pub(crate) mod client;
 pub(crate) mod envelope;
+pub(crate) mod markup;
 pub(crate) mod tls;
 pub(crate) mod token;

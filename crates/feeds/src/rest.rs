@@ -25,7 +25,7 @@ pub use resolve::{Exploration, explore, explore_with};
 
 use crate::budgets::BudgetMember;
 use crate::http::client::{Client, ErrorKind, HttpRequest, Quotation, Reply, RequestError, excerpt, hide};
-use crate::http::{envelope, tls};
+use crate::http::{envelope, markup, tls};
 use crate::{Budgets, Endpoint, FeedCount, FeedError, Network, Secret, Tuning};
 use auth::Authenticator;
 use loops::TokenMemory;
@@ -456,10 +456,10 @@ fn read_answer(url: &Url, reply: &Reply) -> Result<ParsedAnswer, RequestError> {
             RequestError::new(ErrorKind::Rejected, format!("answered JSON that {error}"))
         }
         ParseError::Truncated | ParseError::Invalid { .. } => {
-            let reason = match reply.body.trim_ascii_start() {
-                [] => "answered without a body".to_owned(),
-                [b'<', ..] => "answered HTML instead of JSON; check the URL of the feed".to_owned(),
-                _ => format!("answered text that {error} (`{}`)", excerpt(&reply.body)),
+            let reason = match (markup::problem(&reply.body, "the URL of the feed"), &reply.body) {
+                (Some(problem), _) => problem,
+                (None, body) if body.trim_ascii_start().is_empty() => "answered without a body".to_owned(),
+                (None, body) => format!("answered text that {error} (`{}`)", excerpt(body)),
             };
             RequestError::new(ErrorKind::Malformed, reason)
         }

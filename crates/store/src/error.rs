@@ -1,6 +1,6 @@
 //! Errors of the store, classified by how the caller can react.
 
-use crate::Resource;
+use crate::{LockHolder, Resource};
 use tidemill_core::project::unknown_project_hint;
 use tidemill_core::reach::ReachError;
 use tidemill_core::request::ValidationError;
@@ -196,6 +196,14 @@ pub enum Error {
         #[source]
         source: sqlx::Error,
     },
+    /// Another process kept the write lock of the SQLite file. A retry helps once it continues or ends.
+    #[error("{holder}; the database could not {action}")]
+    Locked {
+        holder: LockHolder,
+        action: &'static str,
+        #[source]
+        source: sqlx::Error,
+    },
     /// The transaction panicked and was rolled back. A retry would panic again.
     #[error("a database transaction {panic}")]
     Panicked { panic: crate::Panic },
@@ -219,6 +227,7 @@ impl Error {
             | Self::Foreign { .. }
             | Self::Database { .. }
             | Self::Exhausted { .. }
+            | Self::Locked { .. }
             | Self::Panicked { .. }) => return other,
         };
         Self::Refused(Refusal { code, message: format!("runs[{position}]: {message}"), hint })
@@ -291,7 +300,7 @@ impl Error {
     pub fn class(&self) -> Class {
         match self {
             Self::Database { class, .. } | Self::Open { class, .. } => *class,
-            Self::Exhausted { .. } => Class::Transient,
+            Self::Exhausted { .. } | Self::Locked { .. } => Class::Transient,
             Self::Refused(_)
             | Self::Invalid(_)
             | Self::BadUrl { .. }
@@ -322,7 +331,7 @@ impl Error {
         match self {
             Self::Invalid(_) | Self::BadUrl { .. } | Self::Schema { .. } | Self::Foreign { .. } => true,
             Self::Open { class, .. } => *class == Class::Permanent,
-            Self::Refused(_) | Self::Exhausted { .. } | Self::Panicked { .. } => false,
+            Self::Refused(_) | Self::Exhausted { .. } | Self::Locked { .. } | Self::Panicked { .. } => false,
             Self::Database { class, source, .. } => *class == Class::Permanent && is_hopeless(source),
         }
     }
@@ -343,6 +352,7 @@ impl Error {
                 "use postgres://user@host/database, sqlite://path, or a path that ends in .db".to_owned(),
             ),
             Self::Exhausted { resource, .. } => Some(resource.hint().to_owned()),
+            Self::Locked { holder, .. } => Some(holder.hint()),
             Self::Invalid(_) | Self::Database { .. } | Self::Panicked { .. } => None,
         }
     }
@@ -350,7 +360,9 @@ impl Error {
     /// Describes the error without user data, for callers that may not see everything.
     pub fn summary(&self) -> String {
         match self {
-            Self::Database { action, .. } => format!("the database could not {action}"),
+            Self::Database { action, .. } | Self::Locked { action, .. } => {
+                format!("the database could not {action}")
+            }
             Self::Exhausted { resource, .. } => resource.to_string(),
             Self::Refused(_) | Self::Invalid(_) => "the database refused a value".to_owned(),
             Self::BadUrl { .. } | Self::Open { .. } => "the database could not be opened".to_owned(),

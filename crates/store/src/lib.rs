@@ -28,6 +28,7 @@ mod hooks;
 mod job_facts;
 mod jobs;
 mod live;
+mod lock_holder;
 mod markers;
 mod migrate;
 mod monitor;
@@ -88,6 +89,7 @@ pub use health::{Health, PinningSession};
 pub use hooks::HookRun;
 pub use jobs::{JobPage, LatestJob, NewJob, OldJob};
 pub use live::{LiveEvent, LivePage};
+pub use lock_holder::LockHolder;
 pub use markers::{MarkedObjects, Marker, Markers};
 pub use migrate::{LockMode, Migration, MigrationPlan, MigrationReport, Presence, TableLock};
 pub use monitor::{

@@ -4,7 +4,7 @@
 //! in a savepoint, and commits them as a group. A transaction that fails is rolled back alone. Callers are answered
 //! after the commit. Between groups the writer lets other processes write.
 
-use crate::{Class, Error, LoopError, LoopOptions, Next, Resource, TaskMonitor, catch_panic};
+use crate::{Class, Error, LockHolder, LoopError, LoopOptions, Next, Resource, TaskMonitor, catch_panic};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{Connection, SqliteConnection, SqlitePool};
 use std::future::Future;
@@ -25,6 +25,8 @@ const TURN: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(3);
 /// Time limit for waiting for other processes.
 const BUSY_MAX: Duration = Duration::from_secs(30);
+/// Time after which a wait for another process is logged.
+const BUSY_LOGGED: Duration = Duration::from_secs(5);
 
 /// A boxed future that borrows the connection.
 pub(crate) type BoxFuture<'c, T> = Pin<Box<dyn Future<Output = T> + Send + 'c>>;
@@ -240,7 +242,7 @@ impl Writer {
             // `BEGIN` may have succeeded although an error was returned.
             let _ = sqlx::query("ROLLBACK").execute(&mut self.conn).await;
             let is_usable = is_busy(&error);
-            let (_, reply) = first(Err(Error::database("begin to write", error))).await;
+            let (_, reply) = first(Err(self.begin_error(error))).await;
             reply(Ok(()));
             return is_usable;
         }
@@ -291,16 +293,32 @@ impl Writer {
     /// Begins the group and its first savepoint, and waits for other processes that write.
     async fn begin(&mut self) -> Result<(), sqlx::Error> {
         let began = Instant::now();
+        let mut is_logged = false;
         loop {
             match sqlx::query("BEGIN IMMEDIATE; SAVEPOINT step").execute(&mut self.conn).await {
                 Ok(_) => return Ok(()),
                 Err(error) if is_busy(&error) && began.elapsed() < BUSY_MAX => {
+                    if !is_logged && began.elapsed() >= BUSY_LOGGED {
+                        is_logged = true;
+                        if let Some(holder) = LockHolder::of(self.options.get_filename()) {
+                            tracing::warn!("waiting to write: {holder}; see {}", holder.hint());
+                        }
+                    }
                     // Jitter, so that waiting processes do not retry in step.
                     let jitter = (self.clock)().timestamp_subsec_micros() % 1_000;
                     tokio::time::sleep(Duration::from_micros(500 + u64::from(jitter))).await;
                 }
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Describes why a group cannot begin, and names the process that holds the lock if the system tells.
+    fn begin_error(&self, source: sqlx::Error) -> Error {
+        let action = "begin to write";
+        match is_busy(&source).then(|| LockHolder::of(self.options.get_filename())).flatten() {
+            Some(holder) => Error::Locked { holder, action, source },
+            None => Error::database(action, source),
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::postgres::{PooledConnection, Postgres};
 use crate::run_to_completion::run_to_completion;
 use crate::sqlite::{BoxFuture, Sqlite};
 use crate::tx::{Conn, Context};
-use crate::{Error, Pooler, Schema, TaskMonitor, Tx, catch_panic};
+use crate::{Error, LockHolder, Pooler, Schema, TaskMonitor, Tx, catch_panic};
 use sqlx::Connection as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -124,6 +124,14 @@ impl Store {
                 format!("postgres://{}:{}/{database}", options.get_host(), options.get_port())
             }
             Backend::Sqlite(sqlite) => sqlite.path().display().to_string(),
+        }
+    }
+
+    /// Returns the process that was stopped in a write to the SQLite file, so that all other writers wait for it.
+    pub fn stopped_writer(&self) -> Option<LockHolder> {
+        match &self.backend {
+            Backend::Postgres(_) => None,
+            Backend::Sqlite(sqlite) => LockHolder::of(sqlite.path()).filter(LockHolder::is_stopped),
         }
     }
 

@@ -29,12 +29,7 @@ enum Mode {
 
 /// A fixture whose files another user can see, with credentials of the agent.
 async fn fixture() -> Fixture {
-    fixture_below(&std::env::temp_dir()).await
-}
-
-/// Like [`fixture`], with its files below a directory.
-async fn fixture_below(parent: &Path) -> Fixture {
-    let fixture = Fixture::below(parent).await;
+    let fixture = Fixture::new().await;
     fs::set_permissions(fixture.path(""), fs::Permissions::from_mode(0o755)).unwrap();
     for (name, mode) in [("secrets", 0o600), ("token", 0o644)] {
         fs::write(fixture.path(name), "KEY=hunter2-file\n").unwrap();

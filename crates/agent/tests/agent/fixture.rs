@@ -3,7 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -40,12 +40,7 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) async fn new() -> Self {
-        Self::below(&std::env::temp_dir()).await
-    }
-
-    /// Creates the directory below another one.
-    pub(crate) async fn below(parent: &Path) -> Self {
-        Self { dir: tempfile::tempdir_in(parent).unwrap(), server: Server::start().await }
+        Self { dir: tempfile::tempdir().unwrap(), server: Server::start().await }
     }
 
     pub(crate) fn agent_dir(&self) -> PathBuf {
@@ -133,6 +128,22 @@ impl Fixture {
             .args([flags, "sh", "-c", line])
             .arg(test_program())
             .arg(self.agent_dir())
+            .arg(&self.server.address);
+        command.env("NO_PROXY", "127.0.0.1").envs(environment.iter().cloned());
+        command.stderr(Stdio::inherit()).kill_on_drop(true).spawn().unwrap()
+    }
+
+    /// Starts an agent that sees its directory below `/mnt`, through a mount in its own namespace.
+    ///
+    /// A directory for temporary files is not replaced for tasks if it contains the directory of the agent. The files
+    /// of the fixture lie in one, and so may the whole clone.
+    pub(crate) fn process_outside_of_temporary_directories(&self, environment: &[(&str, String)]) -> Child {
+        let line = "mount --bind \"$1\" /mnt || exit 9; exec \"$0\" agent /mnt/agent \"$2\"";
+        let mut command = Command::new("unshare");
+        command
+            .args(["-m", "sh", "-c", line])
+            .arg(test_program())
+            .arg(self.path(""))
             .arg(&self.server.address);
         command.env("NO_PROXY", "127.0.0.1").envs(environment.iter().cloned());
         command.stderr(Stdio::inherit()).kill_on_drop(true).spawn().unwrap()

@@ -49,6 +49,11 @@ pub(super) async fn check_database(config: &Config, out: Out) -> Result<ExitCode
     ];
     findings.extend(check_health(&health));
     findings.extend(check_permissions(store));
+    findings.extend(store.stopped_writer().map(|holder| Finding {
+        check: "write lock",
+        ok: false,
+        message: format!("{holder}; run {}", holder.hint()),
+    }));
     findings.push(check_workers(store, config).await?);
     let stats = store.stats(None).await?;
     let waiting_secs = stats.oldest_ready_secs.filter(|secs| *secs > 60.0);

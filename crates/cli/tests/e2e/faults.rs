@@ -4,6 +4,7 @@ mod chaos;
 mod concurrency_keys;
 mod database_restart;
 mod failing_claims;
+mod frozen_writer;
 mod full_disk;
 mod full_metadata;
 mod lost_responses;

@@ -79,6 +79,8 @@ fn definition_is_applied_and_fills_a_table(fixture: &Fixture) {
     let refused = tidemill(fixture, &["feed", "apply", FILE]);
     assert_eq!(refused.code, Some(3), "{refused:?}");
     assert!(refused.stdout.contains("CREATE TABLE"), "{refused:?}");
+    let warning = "warning: SQLite stores decimals as text to keep all digits (amount)";
+    assert_eq!(refused.stderr.contains(warning), fixture.kind == Kind::Sqlite, "{refused:?}");
     assert!(refused.stderr.contains("hint: tidemill feed apply orders.feed.yaml --yes"), "{refused:?}");
     let planned = tidemill(fixture, &["feed", "apply", FILE, "--plan"]).ok();
     assert!(planned.contains("CREATE TABLE") && planned.contains("orders"), "{planned}");
@@ -88,8 +90,9 @@ fn definition_is_applied_and_fills_a_table(fixture: &Fixture) {
     assert!(applied.stderr.contains("hint: tidemill feed sync orders --wait"), "{applied:?}");
     let applied = applied.ok();
     assert!(applied.contains("CREATE TABLE") && applied.contains(" into public.orders"), "{applied}");
-    let again = tidemill(fixture, &["feed", "apply", FILE]).ok();
-    assert_eq!(again.trim(), "feed orders is unchanged");
+    let again = tidemill(fixture, &["feed", "apply", FILE]);
+    assert!(!again.stderr.contains("warning: SQLite"), "only new columns are warned about: {again:?}");
+    assert_eq!(again.ok().trim(), "feed orders is unchanged");
     let again = tidemill(fixture, &["--json", "feed", "apply", FILE, "--plan"]).ok();
     let again: Value = serde_json::from_str(&again).unwrap();
     assert_eq!((&again["changed"], &again["table"]["statements"]), (&json!(false), &json!([])));
@@ -146,7 +149,12 @@ fn definitions_that_cannot_be_applied_are_refused(fixture: &Fixture) {
     let valid = fs::read_to_string(fixture.path(FILE)).unwrap();
     fs::write(fixture.path("name.yaml"), valid.replace("feed: orders", "feed: my_orders")).unwrap();
     let refused = refusal(tidemill(fixture, &["feed", "apply", "name.yaml", "--yes"]));
-    assert!(refused.contains("feed") && refused.contains("my_orders"), "{refused}");
+    assert!(
+        refused.contains("name.yaml:2:") && refused.contains("`my_orders` is not a valid feed name"),
+        "{refused}"
+    );
+    let checked = refusal(tidemill(fixture, &["feed", "check", "name.yaml"]));
+    assert!(checked.contains("`my_orders` is not a valid feed name"), "{checked}");
 
     let add = ["feed", "add", "orders", "--kind", "rest", "--endpoint", "http://127.0.0.1:9/"];
     let refused = refusal(tidemill(fixture, &add));

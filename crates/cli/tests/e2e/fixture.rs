@@ -284,6 +284,17 @@ impl Fixture {
         })
     }
 
+    /// Returns whether the SQLite file can be locked for writing within a time.
+    pub(crate) fn is_writable(&self, within: Duration) -> bool {
+        let options = SqliteConnectOptions::new().filename(&self.url).busy_timeout(within);
+        self.block(async {
+            let mut file = SqliteConnection::connect_with(&options).await.expect("the file opens");
+            let locked = sqlx::query("BEGIN IMMEDIATE; ROLLBACK").execute(&mut file).await;
+            file.close().await.expect("the file closes");
+            locked.is_ok()
+        })
+    }
+
     /// All rows of all tables. Two dumps are equal if nothing was written between them.
     pub(crate) fn dump(&self) -> Vec<String> {
         let tables = match self.kind {

@@ -76,7 +76,7 @@ fn graph_logs_are_escaped_on_a_terminal_only() {
     assert_eq!(piped, "red \u{1b}[31m text\n");
     let mut command = Command::new("script");
     fixture.prepare(&mut command);
-    let words = format!("{TIDEMILL} graph logs {id}");
+    let words = format!("'{TIDEMILL}' graph logs {id}");
     command.args(["--quiet", "--return", "--command", &words, "/dev/null"]);
     let command = command.env("TIDEMILL_DATABASE", &fixture.url).env("TERM", "xterm").env("NO_COLOR", "1");
     let shown = run(command).ok();

@@ -2,14 +2,17 @@
 
 use std::fs;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::fixture::{Fixture, TIMEOUT, wait_until, wait_until_within};
+use crate::fixture::{Fixture, Kind, TIMEOUT, wait_until, wait_until_within};
+
+/// Time in which an unused SQLite file can be locked. A worker that is frozen for longer could lose its lease.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Exit code and output of a process.
 #[derive(Debug)]
@@ -138,6 +141,44 @@ impl Process {
         }
     }
 
+    /// Freezes the process outside of its writes to the database.
+    ///
+    /// On SQLite, a process that is frozen in a write holds the only write lock, and all other processes wait for it.
+    pub(crate) fn freeze(&mut self, fixture: &Fixture) {
+        wait_until("the process is frozen outside of its writes", || {
+            self.stop_and_wait();
+            let is_outside = fixture.kind == Kind::Postgres || fixture.is_writable(LOCK_TIMEOUT);
+            if !is_outside {
+                self.signal(Signal::CONT);
+            }
+            is_outside.then_some(())
+        });
+    }
+
+    /// Freezes the process within a write to the SQLite file. It must write most of the time.
+    pub(crate) fn freeze_in_write(&mut self, fixture: &Fixture) {
+        wait_until("the process is frozen in a write", || {
+            self.stop_and_wait();
+            // Longer than a turn of any other process.
+            let is_inside = !fixture.is_writable(LOCK_TIMEOUT * 4);
+            if !is_inside {
+                self.signal(Signal::CONT);
+            }
+            is_inside.then_some(())
+        });
+    }
+
+    /// Sends SIGSTOP, and waits until every thread has stopped.
+    fn stop_and_wait(&mut self) {
+        let pid = self.pid();
+        self.signal(Signal::STOP);
+        wait_until("every thread has stopped", || {
+            let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+            let mut states = threads.map(|thread| fields_of(&thread.path().join("stat")));
+            states.all(|fields| fields.is_none_or(|fields| fields[0] == "T")).then_some(())
+        });
+    }
+
     /// Sends SIGKILL, and waits until the process is dead.
     pub(crate) fn kill(&mut self) {
         self.signal(Signal::KILL);
@@ -177,7 +218,12 @@ pub(crate) fn signal_to(pid: i32, signal: Signal) {
 
 /// Fields of `/proc/<pid>/stat`, beginning with the state.
 fn stat(pid: i32) -> Option<Vec<String>> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    fields_of(Path::new(&format!("/proc/{pid}/stat")))
+}
+
+/// Fields of the `stat` file of a process or a thread, beginning with the state.
+fn fields_of(file: &Path) -> Option<Vec<String>> {
+    let stat = fs::read_to_string(file).ok()?;
     let (_, fields) = stat.rsplit_once(") ")?;
     Some(fields.split(' ').map(str::to_owned).collect())
 }

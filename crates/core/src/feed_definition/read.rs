@@ -24,6 +24,7 @@ use crate::definition::DefinitionError;
 use crate::definition::error::{DefinitionErrors, Position, nearest, shown};
 use crate::definition::fields::{Fields, is_variable};
 use crate::definition::yaml::{self, Node, Value};
+use crate::ids::is_name;
 use crate::limits::{FEED_DEFINITION_BYTES_MAX, FEED_NAME_BYTES_MAX, FEED_PARAM_BYTES_MAX};
 
 /// Top-level keys of the file.
@@ -92,7 +93,7 @@ fn read(text: &str, check: ExpressionCheck<'_>, errors: &mut DefinitionErrors) -
     fields.require("client", "write `client:` and below it `base_url: https://HOST`", errors);
     fields.require("resource", "write `resource:` and below it `path: /ITEMS` and `primary_key: id`", errors);
     fields.require("into", "write `into:` and below it `table: SCHEMA.TABLE`", errors);
-    let feed = name(&fields, "feed", errors);
+    let feed = feed_name(&fields, errors);
     let client = fields.child("client", errors).and_then(|fields| request::client(&fields, errors));
     let resource = fields.child("resource", errors).and_then(|fields| request::resource(&fields, errors));
     let paginator = paginator::read(&fields, resource.as_ref(), errors);
@@ -124,6 +125,21 @@ fn version(fields: &Fields, errors: &mut DefinitionErrors) {
         Some(Node { value: Value::Text(text, false), .. }) if text == "1" => {}
         Some(node) => errors.hint(node.at, "unsupported version", "write `version: 1`"),
     }
+}
+
+/// Returns the name of the feed, which is part of addresses and of the names of tables.
+fn feed_name(fields: &Fields, errors: &mut DefinitionErrors) -> Option<String> {
+    let text = fields.text("feed", FEED_NAME_BYTES_MAX, errors)?;
+    if is_name(&text) {
+        return Some(text);
+    }
+    let message = format!("`{}` is not a valid feed name", shown(&text));
+    errors.hint(
+        fields.at("feed"),
+        message,
+        "use lower-case letters, digits and `-`, beginning with a letter or digit",
+    );
+    None
 }
 
 /// Returns a name of letters, digits, `-`, `_` and `.`.

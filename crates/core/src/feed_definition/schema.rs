@@ -16,6 +16,8 @@ use crate::limits::{
 };
 use serde_json::{Map, json};
 
+/// Pattern of the name of a feed.
+const FEED_NAME: &str = "^[a-z0-9][a-z0-9-]{0,63}$";
 /// Pattern of a name.
 const NAME: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$";
 /// Pattern of a duration.
@@ -114,7 +116,10 @@ fn words(words: &[&str]) -> Json {
 fn definition_key(key: &str) -> KeySchema {
     match key {
         "version" => (json!({"const": 1}), "Version of the file format."),
-        "feed" => (json!({"type": "string", "pattern": NAME}), "Name of the feed."),
+        "feed" => (
+            json!({"type": "string", "pattern": FEED_NAME}),
+            "Name of the feed: lower-case letters, digits and dashes.",
+        ),
         "client" => (object("client", &CLIENT_KEYS, &["base_url"]), "Connection to the API."),
         "resource" => {
             (object("resource", &RESOURCE_KEYS, &["path", "primary_key"]), "Endpoint that lists the records.")

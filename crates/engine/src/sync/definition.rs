@@ -4,7 +4,7 @@ use super::Syncs;
 use super::feeds::{FeedChange, check_uses, network};
 use tidemill_core::definition::DefinitionError;
 use tidemill_core::feed::{Feed, REST_KIND};
-use tidemill_core::feed_definition::target::ContractMode;
+use tidemill_core::feed_definition::target::{ColumnType, ContractMode};
 use tidemill_core::feed_definition::{Column, FeedDefinition, Paginator};
 use tidemill_core::records::FeedTablePlan;
 use tidemill_core::{Json, request};
@@ -180,9 +180,26 @@ fn shown(feed: &str, definition: &FeedDefinition, plan: TablePlan) -> FeedTableP
         feed: feed.to_owned(),
         table: definition.into.table.to_string(),
         exists: plan.exists,
+        warnings: decimal_warning(&definition.into.columns, &plan.statements).into_iter().collect(),
         statements: plan.statements,
         problems: plan.problems,
     }
+}
+
+/// Warns of new decimal columns that hold text: SQLite has no exact decimal type.
+fn decimal_warning(columns: &[Column], statements: &[String]) -> Option<String> {
+    let is_text = |name: &str| {
+        let declaration = format!("\"{name}\" TEXT");
+        statements.iter().any(|statement| statement.contains(&declaration))
+    };
+    let decimals = columns.iter().filter(|column| column.column_type == ColumnType::Decimal);
+    let names: Vec<&str> = decimals.map(|column| column.name.as_str()).filter(|name| is_text(name)).collect();
+    let first = names.first()?;
+    Some(format!(
+        "SQLite stores decimals as text to keep all digits ({}), so they compare and sort as text; \
+         use CAST({first} AS REAL) in queries",
+        names.join(", ")
+    ))
 }
 
 fn refused(message: String) -> Error {

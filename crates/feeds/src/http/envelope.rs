@@ -38,11 +38,8 @@ pub(crate) fn find_error(body: &[u8]) -> Option<RequestError> {
 }
 
 fn unreadable(body: &[u8], error: &serde_json::Error) -> RequestError {
-    if body.trim_ascii_start().starts_with(b"<") {
-        return RequestError::new(
-            ErrorKind::Malformed,
-            "answered HTML instead of JSON; check the endpoint of the feed",
-        );
+    if let Some(problem) = super::markup::problem(body, "the endpoint of the feed") {
+        return RequestError::new(ErrorKind::Malformed, problem);
     }
     if error.is_eof() {
         return RequestError::new(ErrorKind::Unreachable, "answered with truncated JSON");

@@ -36,6 +36,7 @@ async fn failing(
 async fn answer_that_is_no_json_is_permanent_with_an_excerpt() {
     for (body, words) in [
         ("<html><body>Maintenance", "answered HTML instead of JSON"),
+        ("<?xml version=\"1.0\"?><items/>", "answered XML instead of JSON; ask for JSON, such as with"),
         ("Service is\ntired", "`Service is tired`"),
         ("", "answered without a body"),
         ("{\"data\": [1, }", "is not JSON: expected a value at byte 13"),

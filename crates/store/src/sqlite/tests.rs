@@ -83,3 +83,28 @@ async fn missing_file_fails_the_writer_until_it_returns() {
     }
     assert_eq!(monitor.loops()[0].failure, None);
 }
+
+/// The lock is held by a second connection of this process, so the message names this process.
+#[tokio::test]
+async fn busy_file_is_reported_with_the_process_that_holds_its_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let (sqlite, _monitor) = open(&folder).await;
+    let options = SqliteConnectOptions::new().filename(sqlite.path());
+    let mut other = SqliteConnection::connect_with(&options).await.unwrap();
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    // The wait for the lock passes at once.
+    tokio::time::pause();
+    let error = run(&sqlite, "INSERT INTO t VALUES (1)").await.unwrap_err();
+    let pid = std::process::id();
+    let text = crate::chain(&error);
+    assert!(text.starts_with(&format!("process {pid} (")), "{text}");
+    assert!(text.contains(&format!("holds the write lock of `{}`", sqlite.path().display())), "{text}");
+    assert!(text.contains("the database could not begin to write") && text.contains("locked"), "{text}");
+    assert_eq!(error.hint(), Some(format!("ps -o pid,stat,etime,args -p {pid}")));
+    assert_eq!(error.class(), Class::Transient);
+    assert_eq!(error.summary(), "the database could not begin to write");
+    tokio::time::resume();
+    sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
+    run(&sqlite, "INSERT INTO t VALUES (2)").await.unwrap();
+    assert_eq!(count(&sqlite).await, 1);
+}

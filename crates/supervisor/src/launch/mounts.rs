@@ -12,14 +12,11 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_
 use rustix::process::geteuid;
 
 use crate::cgroup;
-use crate::isolation::{CommandUser, Namespaces};
+use crate::isolation::{CommandUser, Namespaces, SHARED_MEMORY, SHARED_TEMPORARY};
 
 /// Action that failed, with its error.
 type MountError = (String, io::Error);
 
-/// Directories that all users share for temporary files.
-const SHARED_TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
-const SHARED_MEMORY: &str = "/dev/shm";
 /// Bytes of shared memory for each file: the kernel does not count the memory of an empty file as part of its size.
 const BYTES_PER_FILE: u64 = 16 * 1024;
 /// Files in the smallest shared memory.

@@ -1,7 +1,7 @@
 //! Jobs that take more than their share: processes, shared memory, temporary files and the disk.
 
 use super::{
-    Mode, NAMESPACES, agent, fixture, fixture_below, mark, not_tested, processes_of, registered, run,
+    Mode, NAMESPACES, agent, best_isolation, fixture, mark, not_tested, processes_of, registered, run,
 };
 use crate::fixture::{Fixture, cancel, kill, order, success, until};
 use rustix::process::geteuid;
@@ -151,9 +151,10 @@ async fn temporary_files_are_private_to_a_task() {
         return not_tested("tasks of an agent that is not root share the temporary files of its user");
     }
     for mode in [Mode::Isolated, Mode::Off] {
-        // A temporary directory that contains the agent's own directory is not replaced.
-        let fixture = fixture_below(Path::new(env!("CARGO_TARGET_TMPDIR"))).await;
-        let Some(agent) = agent(&fixture, mode).await else { return };
+        let fixture = fixture().await;
+        let environment = (mode == Mode::Isolated).then(best_isolation);
+        let child = fixture.process_outside_of_temporary_directories(environment.as_slice());
+        let Some((agent, _)) = registered(&fixture, child).await else { return };
         let mark = mark();
         let files = ["/tmp", "/var/tmp", "/dev/shm"].map(|dir| format!("{dir}/{mark}"));
         let [tmp, var_tmp, shm] = &files;

@@ -44,7 +44,6 @@ pub(super) async fn apply(client: &Client, args: FeedApplyArgs, out: Out) -> Res
     let definition = parse_definition(&text)
         .map_err(|errors| definition_file::report(&args.file, &errors, "bad_feed", out))?;
     let name = definition.feed.as_str();
-    request::check_name("feed", name).map_err(tidemill_store::Error::from)?;
     for cron in args.schedule.iter().chain(&args.full_schedule) {
         parse_cron(cron, &args.time_zone)?;
     }
@@ -157,6 +156,9 @@ fn show_plan(changes: &Changes, out: Out) {
 fn print_statements(plan: &FeedTablePlan, out: Out) {
     for statement in &plan.statements {
         out.print_document(&format!("{};", statement.trim_end().trim_end_matches(';')));
+    }
+    for warning in &plan.warnings {
+        out.inform(format!("warning: {warning}"));
     }
 }
 

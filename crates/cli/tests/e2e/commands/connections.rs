@@ -105,7 +105,7 @@ fn terminal_output_has_colours_and_piped_output_has_none() {
     let on_terminal = |args: &str, no_colour: &str| {
         let mut command = Command::new("script");
         fixture.prepare(&mut command);
-        command.args(["--quiet", "--return", "--command", &format!("{TIDEMILL} {args}"), "/dev/null"]);
+        command.args(["--quiet", "--return", "--command", &format!("'{TIDEMILL}' {args}"), "/dev/null"]);
         run(command.env("TIDEMILL_DATABASE", &fixture.url).env("TERM", "xterm").env("NO_COLOR", no_colour))
             .ok()
     };

@@ -73,7 +73,7 @@ impl Case {
     fn apply(&mut self, fixture: &Fixture, action: Action) {
         match action {
             Action::Terminate => self.worker.signal(Signal::TERM),
-            Action::Freeze => self.worker.signal(Signal::STOP),
+            Action::Freeze => self.worker.freeze(fixture),
             Action::Cancel => drop(fixture.ok(&["run", "cancel", self.first.as_str()])),
             Action::Drain => drop(fixture.ok(&["worker", "drain", self.name])),
         }

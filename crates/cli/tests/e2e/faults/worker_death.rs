@@ -137,8 +137,8 @@ fn frozen_worker_loses_its_run_after_its_command_is_dead(fixture: &Fixture) {
     let begun = wait_until("the command starts", || ledger::entries(fixture).first().cloned());
     fixture.wait_for_state(&id, RunState::Running);
     let mut second = Process::worker(fixture, "second", &[], TASK);
+    first.freeze(fixture);
     let frozen = Instant::now();
-    first.signal(Signal::STOP);
     let next = wait_for_successor(fixture, &id, frozen);
     assert!(!is_alive(begun.pid), "the command outlived the lease of its frozen worker");
     fixture.wait_for_state(&next, RunState::Success);
@@ -165,7 +165,7 @@ fn late_report_of_a_frozen_worker_is_refused_once(fixture: &Fixture) {
     wait_until("the command is up", || {
         fixture.events(&id).iter().any(|event| event.message == "up").then_some(())
     });
-    first.signal(Signal::STOP);
+    first.freeze(fixture);
     fixture.write("go", "");
     let mut second = Process::worker(fixture, "second", &[], script);
     let next = wait_for_successor(fixture, &id, Instant::now());

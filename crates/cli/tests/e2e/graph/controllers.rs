@@ -1,16 +1,11 @@
 //! Several controllers, of which one is active. A frozen controller changes nothing after its replacement.
 
-use std::time::Duration;
-
 use rustix::process::Signal;
 use serde_json::json;
-use sqlx::Connection as _;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use tidemill_core::run::RunState;
 
 use super::fixture::{GraphFixture, controller, graph};
 use crate::fixture::{Fixture, Kind, TIMEOUT, on_both, wait_until};
-use crate::process::Process;
 
 on_both!(thawed_controller_changes_nothing_after_its_replacement, killed_controller_is_replaced,);
 
@@ -22,31 +17,6 @@ fn read_epoch(fixture: &Fixture) -> String {
     };
     let text = format!("SELECT {cast} FROM ops.controller_leases WHERE site = 'default'");
     fixture.sql(&text).expect("the lease is read").pop().unwrap_or_default()
-}
-
-/// Freezes a process outside of its transactions.
-///
-/// On SQLite, a process that is frozen in a transaction holds the only write lock, so that no other could take over.
-fn freeze(fixture: &Fixture, process: &mut Process) {
-    wait_until("the process is frozen outside of its transactions", || {
-        process.signal(Signal::STOP);
-        if fixture.kind == Kind::Postgres || is_writable(fixture) {
-            return Some(());
-        }
-        process.signal(Signal::CONT);
-        None
-    });
-}
-
-/// Returns whether the SQLite file can be locked for writing within two seconds.
-fn is_writable(fixture: &Fixture) -> bool {
-    let options = SqliteConnectOptions::new().filename(&fixture.url).busy_timeout(Duration::from_secs(2));
-    fixture.block(async {
-        let mut file = SqliteConnection::connect_with(&options).await.expect("the file opens");
-        let written = sqlx::query("BEGIN IMMEDIATE; ROLLBACK").execute(&mut file).await;
-        file.close().await.expect("the file closes");
-        written.is_ok()
-    })
 }
 
 fn thawed_controller_changes_nothing_after_its_replacement(fixture: &Fixture) {
@@ -62,7 +32,7 @@ fn thawed_controller_changes_nothing_after_its_replacement(fixture: &Fixture) {
     graphs.wait_for_line("end job-05");
     let before = read_epoch(fixture);
     let mut second = controller(fixture, "second");
-    freeze(fixture, &mut graphs.controller);
+    graphs.controller.freeze(fixture);
     // The lease lasts 15 seconds.
     wait_until("another controller is active", || (read_epoch(fixture) != before).then_some(()));
     // For a moment, both consider themselves active.

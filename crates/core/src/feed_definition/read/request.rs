@@ -68,7 +68,7 @@ pub(super) fn url(fields: &Fields, key: &str, errors: &mut DefinitionErrors) -> 
         errors.hint(at, format!("`{key}` contains a query or a fragment"), "write parameters below `params`");
         return None;
     }
-    Some(text)
+    has_no_placeholder(fields, key, &text, errors).then_some(text)
 }
 
 fn headers(fields: &Fields, errors: &mut DefinitionErrors) -> BTreeMap<String, String> {
@@ -151,6 +151,29 @@ pub(super) fn request(fields: &Fields, errors: &mut DefinitionErrors) -> Option<
 
 /// Returns a path below the base URL.
 pub(super) fn request_path(fields: &Fields, key: &str, errors: &mut DefinitionErrors) -> Option<String> {
+    let text = path_below_base(fields, key, errors)?;
+    has_no_placeholder(fields, key, &text, errors).then_some(text)
+}
+
+/// Returns a path below the base URL that may contain `{id}`.
+pub(super) fn path_with_id(fields: &Fields, key: &str, errors: &mut DefinitionErrors) -> Option<String> {
+    let text = path_below_base(fields, key, errors)?;
+    has_no_placeholder(fields, key, &text.replace("{id}", ""), errors).then_some(text)
+}
+
+/// Checks that a path or a URL contains no braces. They would be requested as they are, in percent encoding.
+fn has_no_placeholder(fields: &Fields, key: &str, text: &str, errors: &mut DefinitionErrors) -> bool {
+    let Some(start) = text.find(['{', '}']) else { return true };
+    let end = text[start..].find('}').map(|length| start + length + 1);
+    let message = match end.filter(|_| text[start..].starts_with('{')) {
+        Some(end) => format!("`{key}` contains the unknown placeholder `{}`", shown(&text[start..end])),
+        None => format!("`{key}` contains a single brace"),
+    };
+    errors.hint(fields.at(key), message, "write the value itself; a brace in a URL is `%7B` or `%7D`");
+    false
+}
+
+fn path_below_base(fields: &Fields, key: &str, errors: &mut DefinitionErrors) -> Option<String> {
     let text = fields.text(key, FEED_URL_BYTES_MAX, errors)?;
     let hint = if text.contains("://") || text.starts_with("//") {
         "write the path only; the host belongs to `client.base_url`"

@@ -1,7 +1,7 @@
 //! Parses the sections `incremental`, `trust` and `deletes`.
 
 use super::partition::total;
-use super::request::request_path;
+use super::request::path_with_id;
 use super::{required_param, value_path};
 use crate::definition::error::{DefinitionErrors, shown};
 use crate::definition::fields::Fields;
@@ -207,7 +207,7 @@ fn lookup(fields: &Fields, errors: &mut DefinitionErrors) -> Option<Lookup> {
             );
         }
     }
-    let path = request_path(fields, "path", errors)?;
+    let path = path_with_id(fields, "path", errors)?;
     if path.matches("{id}").count() != 1 {
         errors.hint(fields.at("path"), "`path` must contain `{id}` once", "write it as `/items/{id}`");
         return None;
