@@ -192,6 +192,8 @@ fn is_independent(alert: &Alert) -> bool {
         AlertKind::RunSkipped
         | AlertKind::ConsolidationFailed
         | AlertKind::DeleteLimit
+        | AlertKind::RecordsRejected
+        | AlertKind::LedgerDifference
         | AlertKind::WatermarkCopy
         | AlertKind::WatermarkOld
         | AlertKind::PartitionStuck

@@ -349,6 +349,8 @@ fn run_message(kind: AlertKind, run: &Run) -> String {
         | AlertKind::ConsolidationFailed
         | AlertKind::SyncRecovered
         | AlertKind::DeleteLimit
+        | AlertKind::RecordsRejected
+        | AlertKind::LedgerDifference
         | AlertKind::WatermarkCopy
         | AlertKind::WatermarkOld
         | AlertKind::PartitionStuck

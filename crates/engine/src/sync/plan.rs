@@ -377,6 +377,8 @@ fn new_sync(run: &RunId, now: Timestamp) -> Sync {
         consolidation_total: 0,
         deleted: 0,
         delete_note: None,
+        absent_kept: 0,
+        ledger: None,
         definition: None,
         updated_at: now,
     }

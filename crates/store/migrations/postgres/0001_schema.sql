@@ -458,6 +458,10 @@ CREATE TABLE {sync}.run_metadata (
     deleted                    bigint NOT NULL DEFAULT 0,
     -- Why no records were deleted, if some would have been.
     delete_note                text,
+    -- The rows that were kept although their records were not listed.
+    absent_kept                integer NOT NULL DEFAULT 0,
+    -- The outcomes of the listed records by number. NULL until the sync is completed.
+    ledger                     jsonb,
     updated_at                 timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT run_type_is_known CHECK (run_type = ANY ('{full,incremental}')),
     CONSTRAINT sync_state_is_known CHECK (state = ANY
@@ -508,6 +512,9 @@ CREATE TABLE {sync}.partition_progress (
     consolidated_to   integer NOT NULL DEFAULT 0,
     consolidated      bigint NOT NULL DEFAULT 0,
     refused           bigint NOT NULL DEFAULT 0,
+    -- The records on its pages, and the outcomes of the consolidated ones by number.
+    listed            bigint NOT NULL DEFAULT 0,
+    ledger            jsonb NOT NULL DEFAULT '{}',
     -- Consecutive failures of the current page, and the last error.
     faults            integer NOT NULL DEFAULT 0,
     error             text,

@@ -406,6 +406,10 @@ CREATE TABLE run_metadata (
     deleted                    INTEGER NOT NULL DEFAULT 0,
     -- Why no records were deleted, if some would have been.
     delete_note                TEXT,
+    -- The rows that were kept although their records were not listed.
+    absent_kept                INTEGER NOT NULL DEFAULT 0,
+    -- The outcomes of the listed records by number. NULL until the sync is completed.
+    ledger                     TEXT,
     updated_at                 INTEGER NOT NULL
         DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000),
     CONSTRAINT run_type_is_known CHECK (run_type IN ('full', 'incremental')),
@@ -458,6 +462,9 @@ CREATE TABLE partition_progress (
     consolidated_to   INTEGER NOT NULL DEFAULT 0,
     consolidated      INTEGER NOT NULL DEFAULT 0,
     refused           INTEGER NOT NULL DEFAULT 0,
+    -- The records on its pages, and the outcomes of the consolidated ones by number.
+    listed            INTEGER NOT NULL DEFAULT 0,
+    ledger            TEXT NOT NULL DEFAULT '{}',
     -- Consecutive failures of the current page, and the last error.
     faults            INTEGER NOT NULL DEFAULT 0,
     error             TEXT,
