@@ -8,6 +8,7 @@
 use crate::records::Stage;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fmt::Write as _;
 
 /// The outcome of a listed record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -163,14 +164,14 @@ pub struct DeletedRows {
 /// Whether the outcomes of a ledger are final.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LedgerState {
-    /// The sync is completed.
+    /// The sync is completed, so every record has its outcome.
     Final,
     /// Some records may still wait for consolidation.
     Running,
 }
 
 /// Returns the figures of a sync as one sentence, such as
-/// `4 records listed: 1 stored, 3 rejected (fetch 3); 2 rows deleted (flagged 0, absent 2)`.
+/// `4 records listed: 1 stored, 3 rejected (fetch 3); 2 rows deleted (absent 2)`.
 pub fn summary(ledger: &SyncLedger, state: LedgerState, rows: DeletedRows) -> String {
     let mut text = match state {
         LedgerState::Final => ledger.to_string(),
@@ -186,10 +187,10 @@ pub fn summary(ledger: &SyncLedger, state: LedgerState, rows: DeletedRows) -> St
             .filter(|(_, count)| *count != 0)
             .map(|(cause, count)| format!("{cause} {count}"))
             .collect();
-        text += &format!("; {deleted} {} deleted ({})", noun(deleted), causes.join(", "));
+        let _ = write!(text, "; {deleted} {} deleted ({})", noun(deleted), causes.join(", "));
     }
     if absent_kept != 0 {
-        text += &format!("; {absent_kept} {} of absent records kept", noun(absent_kept));
+        let _ = write!(text, "; {absent_kept} {} of absent records kept", noun(absent_kept));
     }
     text
 }

@@ -104,7 +104,7 @@ pub struct SyncSettings {
     pub tuning: Tuning,
     /// When a feed counts as down.
     pub circuit: CircuitPolicy,
-    /// What happens if the ledger of a sync does not add up. Only tests change it.
+    /// Reaction to a ledger that does not add up. Only tests change it.
     pub ledger_check: LedgerCheck,
 }
 

@@ -74,8 +74,8 @@ SELECT count(DISTINCT id) FILTER (WHERE NOT nameless) AS seen,
   FROM named
 
 -- name: page_repeats (postgres)
--- The number of times that the pages of a sync repeat a record, by the state of the record: the stage that rejected it
--- in this sync, or the state of its row; NULL for diamonds.
+-- The number of times that the pages of a sync repeat a record, by the stage that rejected the record in this sync and
+-- by the state of its row. Diamonds have no such state.
 -- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
 WITH repeated AS (
     SELECT s.id COLLATE "C" AS id, count(*) - 1 AS extra

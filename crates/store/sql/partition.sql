@@ -23,8 +23,8 @@ SELECT {partition_columns}
 -- Compare-and-swap on the offset and the pass. On PostgreSQL, store_page does this.
 UPDATE {sync}.partition_progress
    SET next_offset = $5, shift = $6, state = 'fetching_pages', fetched = fetched + $7, stored = stored + $8,
-       changed = changed + $9, rejected = rejected + $10, listed = listed + $14, faults = 0, error = NULL, updated_at = coalesce($11, {now}),
-       first_page_at = coalesce(first_page_at, $11, {now}), next_token = $12,
+       changed = changed + $9, rejected = rejected + $10, listed = listed + $14, faults = 0, error = NULL,
+       updated_at = coalesce($11, {now}), first_page_at = coalesce(first_page_at, $11, {now}), next_token = $12,
        cursor_max = coalesce(max(cursor_max, $13), cursor_max, $13)
  WHERE run_id = $1 AND partition_id = $2 AND next_offset = $3 AND pass = $4 AND NOT completed AND NOT failed
 

@@ -12,7 +12,7 @@ use tidemill_core::records::{RecordState, Sync};
 use tidemill_core::sync_ledger::{ListedOutcome, SyncLedger};
 use tidemill_store::{Error, TargetRow, Tx};
 
-/// What happens if a ledger does not add up.
+/// The reaction to a ledger that does not add up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LedgerCheck {
     /// An alert is raised, and the sync completes.
