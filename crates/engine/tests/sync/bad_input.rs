@@ -186,7 +186,7 @@ pub(crate) async fn wrong_count_fails_its_partition(kind: Kind) {
 
 pub(crate) async fn endlessly_repeated_page_fails_its_partition(kind: Kind) {
     Box::pin(wrong_while_paging(kind, "as if it ignored the offset", |behaviour| {
-        behaviour.repeat_always = true
+        behaviour.repeat_always = true;
     }))
     .await;
 }
