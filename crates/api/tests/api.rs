@@ -34,6 +34,7 @@ tidemill_testkit::on_both! {
     requests::unknown_project_is_refused_with_the_command_that_creates_it,
     requests::missing_items_are_reported_as_unknown,
     syncs::feed_is_added_shown_and_synced,
+    syncs::outcomes_of_listed_records_are_shown,
     syncs::repricing_runs_in_batches_from_any_offset,
     syncs::failed_sync_is_shown_retried_and_consolidated,
     syncs::sync_pace_is_returned_in_few_intervals,

@@ -193,6 +193,8 @@ fn is_independent(alert: &Alert) -> bool {
         | AlertKind::ConsolidationFailed
         | AlertKind::DeleteLimit
         | AlertKind::AbsenceUnproven
+        | AlertKind::RecordsRejected
+        | AlertKind::LedgerDifference
         | AlertKind::WatermarkCopy
         | AlertKind::WatermarkOld
         | AlertKind::PartitionStuck

@@ -139,7 +139,11 @@ fn numbers(context: &PageContext, view: &SyncView) -> Markup {
     let is_done = sync.state == SyncState::Completed;
     let total = if is_done { consolidated } else { sync.consolidation_total.max(stored) };
     let done = if is_done { "done" } else { "" };
-    let refused = sync.consolidation_errors.max(sum(|partition| partition.refused));
+    // Until the sync is completed, its ledger has consolidated records only.
+    let rejected = match &sync.ledger {
+        Some(ledger) => ledger.rejected_total(),
+        None => rejected + sum(|partition| partition.refused),
+    };
     html! {
         div.tiles {
             @if is_counted(sync) {
@@ -149,11 +153,12 @@ fn numbers(context: &PageContext, view: &SyncView) -> Markup {
             div.tile { span { "Pace" } b { @if let Some(pace) = mean_pace(partitions, context.now) {
                 (count(pace)) } @else { "–" } }
                 span { "records per second" } }
-            div.tile { span { "Rejected" } b.bad[rejected + refused > 0] { (count(rejected + refused)) }
+            div.tile { span { "Rejected" } b.bad[rejected > 0] { (count(rejected)) }
                 span { a href={ "/feeds/" (sync.feed) "#rejects" } { "reasons" } } }
-            div.tile { span { "Deleted" } b { (count(sync.deleted)) } span { "not in the feed any more" } }
+            div.tile { span { "Deleted" } b { (count(sync.deleted)) } span { "flagged, or not in the feed any more" } }
         }
         dl.facts {
+            dt { "Records" } dd { (line(&view.status.summary())) }
             dt { "Fetched" }
             @if is_counted(sync) {
                 dd.barred { (bar(fetched, sync.predicted, "Fetched", "")) span { (count(fetched)) " of "

@@ -30,6 +30,10 @@ labelled! {
         DeleteLimit = "delete_limit",
         /// Records are missing from a list, and nothing shows that the list was read whole, so none was deleted.
         AbsenceUnproven = "absence_unproven",
+        /// A sync rejected records, so they have no current row.
+        RecordsRejected = "records_rejected",
+        /// A sync could not account for all listed records.
+        LedgerDifference = "ledger_difference",
         /// The copy of a watermark to its external target is late.
         WatermarkCopy = "watermark_copy",
         /// A watermark has not advanced for too long.
@@ -59,6 +63,8 @@ impl AlertKind {
             Self::SyncRecovered => "a sync recovered",
             Self::DeleteLimit => "too many records are missing",
             Self::AbsenceUnproven => "missing records are kept without evidence",
+            Self::RecordsRejected => "records were rejected",
+            Self::LedgerDifference => "the ledger of a sync does not add up",
             Self::WatermarkCopy => "the copy of a watermark is late",
             Self::WatermarkOld => "a watermark is old",
             Self::PartitionStuck => "a partition is stuck",
@@ -90,6 +96,10 @@ impl AlertKind {
             Self::ConsolidationFailed => Some("Fix the cause, then resume the consolidation"),
             Self::DeleteLimit => Some("Ask the supplier; nothing was deleted"),
             Self::AbsenceUnproven => Some("Change the definition as the text says; nothing was deleted"),
+            Self::RecordsRejected => Some("Read the reasons, then correct the definition or the source"),
+            Self::LedgerDifference => {
+                Some("The written rows are kept; start a full sync and report the difference as a bug")
+            }
             Self::WatermarkCopy => {
                 Some("Check the target of the copy; the watermark in the database is correct")
             }
@@ -189,9 +199,13 @@ pub fn command(kind: AlertKind, subject: &str, feed: Option<&str>, run: Option<&
         AlertKind::ConsolidationFailed => {
             run.map(|run| format!("tidemill sync consolidate {}", run.in_shell()))
         }
-        AlertKind::SyncRecovered | AlertKind::DeleteLimit | AlertKind::AbsenceUnproven => {
+        AlertKind::SyncRecovered
+        | AlertKind::DeleteLimit
+        | AlertKind::AbsenceUnproven
+        | AlertKind::LedgerDifference => {
             run.map(|run| format!("tidemill sync show {}", run.in_shell()))
         }
+        AlertKind::RecordsRejected => feed.map(|feed| format!("tidemill feed rejects {feed}")),
         AlertKind::WatermarkCopy => feed.map(|feed| format!("tidemill feed show {feed}")),
         AlertKind::WatermarkOld => feed.map(|feed| format!("tidemill feed sync {feed}")),
         AlertKind::DeadLetter => {

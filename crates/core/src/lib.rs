@@ -48,6 +48,7 @@ pub mod shell;
 pub mod signature;
 pub mod stats;
 pub mod sync;
+pub mod sync_ledger;
 pub mod task;
 pub mod text;
 pub mod time;

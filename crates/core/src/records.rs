@@ -5,6 +5,7 @@ use crate::label::labelled;
 use crate::limits::CAUSE_BYTES_MAX;
 use crate::partition::PartitionState;
 use crate::sync::SyncState;
+use crate::sync_ledger::{DeletedRows, LedgerState, SyncLedger, summary};
 use crate::{Json, RunId, Timestamp};
 use serde::Serialize;
 use uuid::Uuid;
@@ -99,15 +100,28 @@ pub struct Sync {
     pub consolidation_errors: i64,
     /// Number of records to consolidate.
     pub consolidation_total: i64,
-    /// Number of records marked as deleted.
+    /// Number of rows that it deleted, of flagged and of absent records. Until it is completed, of absent records only.
     pub deleted: i64,
     /// Reason for which missing records were not deleted.
     pub delete_note: Option<String>,
     /// How it is shown that a full sync read every record; null if it is not.
     #[serde(default)]
     pub absence_evidence: Option<String>,
+    /// Number of rows that it kept although their records were not listed.
+    #[serde(default)]
+    pub absent_kept: i32,
+    /// Outcomes of the listed records; null until it is completed.
+    #[serde(default)]
+    pub ledger: Option<SyncLedger>,
     /// Time of the last change.
     pub updated_at: Timestamp,
+}
+
+impl Sync {
+    /// Returns how many rows it deleted, and how many it kept although their records were not listed.
+    pub fn deleted_rows(&self) -> DeletedRows {
+        DeletedRows { deleted: self.deleted, absent_kept: self.absent_kept.into() }
+    }
 }
 
 /// A partition: a range of the partition field of a feed in one sync.
@@ -158,6 +172,9 @@ pub struct Partition {
     pub consolidated: i64,
     /// Number of records that the consolidation rejected.
     pub refused: i64,
+    /// Outcomes of its records, as far as they are consolidated.
+    #[serde(default)]
+    pub ledger: SyncLedger,
     /// Number of failures of the current page.
     pub faults: i32,
     pub error: Option<String>,
@@ -327,6 +344,30 @@ pub struct SyncStatus {
     /// Newer completed sync of the feed, because of which this one can no longer be retried or consolidated.
     #[serde(default)]
     pub newer: Option<Uuid>,
+}
+
+impl SyncStatus {
+    /// Returns the outcomes of the listed records: of all, or of those that are consolidated so far.
+    pub fn ledger(&self) -> SyncLedger {
+        self.sync.ledger.clone().unwrap_or_else(|| {
+            let mut sum = SyncLedger::default();
+            for partition in &self.partitions {
+                sum.merge(&partition.ledger);
+            }
+            sum
+        })
+    }
+
+    /// Returns the figures of the sync as one sentence.
+    pub fn summary(&self) -> String {
+        let (ledger, rows) = (self.ledger(), self.sync.deleted_rows());
+        if self.sync.ledger.is_some() {
+            return summary(&ledger, LedgerState::Final, rows);
+        }
+        // The completion adds the deleted rows of flagged records to those of absent ones.
+        let deleted = rows.deleted + ledger.deleted_by_flag;
+        summary(&ledger, LedgerState::Running, DeletedRows { deleted, ..rows })
+    }
 }
 
 /// The outcome of retrying a sync.

@@ -13,6 +13,7 @@ mod coverage;
 mod definition;
 mod evaluate;
 mod feeds;
+mod ledger;
 mod lost_columns;
 mod operate;
 mod page;
@@ -35,6 +36,7 @@ mod width;
 pub use consolidator::ConsolidatorOptions;
 pub use copy::check_copy_url;
 pub use feeds::{FeedChange, Feeds, full_schedule_name, refusal_of, schedule_name};
+pub use ledger::LedgerCheck;
 pub use pager::PagerOptions;
 pub use plan::{PlanError, PlanOutcome};
 pub use reprice::{ReplaceScope, RepriceCursor, RepriceSummary};
@@ -102,6 +104,8 @@ pub struct SyncSettings {
     pub tuning: Tuning,
     /// When a feed counts as down.
     pub circuit: CircuitPolicy,
+    /// Reaction to a ledger that does not add up. Only tests change it.
+    pub ledger_check: LedgerCheck,
 }
 
 impl Default for SyncSettings {
@@ -128,6 +132,7 @@ impl Default for SyncSettings {
             process: Process::Own,
             tuning: Tuning::default(),
             circuit: CircuitPolicy::default(),
+            ledger_check: LedgerCheck::Alerts,
         }
     }
 }

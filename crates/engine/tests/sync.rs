@@ -19,6 +19,8 @@ mod interrupted_consolidation;
 mod irregular_lists;
 #[path = "sync/large_records.rs"]
 mod large_records;
+#[path = "sync/ledgers.rs"]
+mod ledgers;
 #[path = "sync/outage.rs"]
 mod outage;
 #[path = "sync/partitions.rs"]
@@ -56,6 +58,10 @@ tidemill_testkit::on_both! {
     bad_input::endlessly_repeated_page_fails_its_partition,
     bad_input::html_page_fails_its_partition,
     bad_input::page_without_ids_fails_its_partition,
+    ledgers::retried_sync_lists_each_record_once,
+    ledgers::retry_after_forced_consolidation_adds_to_the_ledger,
+    ledgers::incremental_sync_lists_the_changes_only,
+    ledgers::restart_forgets_the_rejects_of_the_first_reading,
     large_records::batch_of_large_records_is_limited_by_bytes,
     large_records::open_records_are_read_up_to_a_byte_limit,
     failed_syncs::stale_page_cannot_fail_its_partition,

@@ -61,12 +61,12 @@ mod on_postgres {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn frozen_consolidator_does_not_stop_the_other() {
-        consolidators::frozen_consolidator_does_not_stop_the_other().await;
+        Box::pin(consolidators::frozen_consolidator_does_not_stop_the_other()).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn vanished_records_are_deleted_despite_a_slow_helper() {
-        consolidators::vanished_records_are_deleted_despite_a_slow_helper().await;
+        Box::pin(consolidators::vanished_records_are_deleted_despite_a_slow_helper()).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -17,6 +17,8 @@ mod deletes;
 mod fixture;
 #[path = "sync_trust/formats.rs"]
 mod formats;
+#[path = "sync_trust/ledgers.rs"]
+mod ledgers;
 #[path = "sync_trust/locked_table.rs"]
 mod locked_table;
 #[path = "sync_trust/lookups.rs"]
@@ -61,6 +63,14 @@ tidemill_testkit::on_both! {
     bad_records::duplicate_id_is_one_row,
     formats::cursor_of_each_format_finds_the_changes,
     formats::heatmap_of_times_covers_every_record,
+    ledgers::records_rejected_by_the_reader_are_counted,
+    ledgers::record_rejected_in_its_new_version_is_not_unchanged,
+    ledgers::flagged_records_are_counted_as_deleted,
+    ledgers::repeated_records_have_one_outcome_each,
+    ledgers::partitions_are_summed_up_in_one_ledger,
+    ledgers::appended_records_are_stored_or_unchanged,
+    ledgers::ledger_difference_raises_an_alert,
+    ledgers::ledger_difference_fails_every_test,
     locked_table::lock_of_some_seconds_delays_the_sync_alone,
     deletes::replaced_table_equals_the_list_even_if_it_is_empty,
     deletes::threshold_keeps_all_rows_until_it_allows_the_deletion,

@@ -18,6 +18,21 @@ SELECT d.supplier_stone_id AS value FROM {sync}.diamonds d
  WHERE d.feed = $1 AND d.status = 'active' AND d.supplier_stone_id IN (SELECT value FROM json_each($2))
  ORDER BY d.supplier_stone_id
 
+-- name: diamond_not_active (postgres)
+-- Filters diamond ids: returns those without an active diamond, as row_not_active does.
+-- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
+SELECT g.id AS record_id, NULL::text AS state
+  FROM (SELECT unnest($2::text[]) COLLATE "C" AS id) g
+  LEFT JOIN LATERAL (
+    SELECT w.status FROM {sync}.diamonds w WHERE w.feed = $1 AND w.supplier_stone_id = g.id OFFSET 0) d ON true
+ WHERE d.status IS DISTINCT FROM 'active'
+
+-- name: diamond_not_active (sqlite)
+SELECT g.value AS record_id, NULL AS state
+  FROM json_each($2) g
+  LEFT JOIN {sync}.diamonds d ON d.feed = $1 AND d.supplier_stone_id = g.value
+ WHERE d.status IS DISTINCT FROM 'active'
+
 -- name: diamond_active_count
 SELECT count(*) AS value FROM {sync}.diamonds d WHERE d.feed = $1 AND d.status = 'active'
 

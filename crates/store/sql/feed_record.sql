@@ -53,6 +53,22 @@ SELECT f.record_id AS value FROM {ops}.feed_records f
  WHERE f.feed = $1 AND f.state = 'active' AND f.record_id IN (SELECT value FROM json_each($2))
  ORDER BY f.record_id
 
+-- name: row_not_active (postgres)
+-- Filters record ids: returns those without an active row, with the state of the row, or NULL without an entry. One
+-- search per record, as in row_open.
+-- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
+SELECT g.id AS record_id, f.state
+  FROM (SELECT unnest($2::text[]) COLLATE "C" AS id) g
+  LEFT JOIN LATERAL (
+    SELECT w.state FROM {ops}.feed_records w WHERE w.feed = $1 AND w.record_id = g.id OFFSET 0) f ON true
+ WHERE f.state IS DISTINCT FROM 'active'
+
+-- name: row_not_active (sqlite)
+SELECT g.value AS record_id, f.state
+  FROM json_each($2) g
+  LEFT JOIN {ops}.feed_records f ON f.feed = $1 AND f.record_id = g.value
+ WHERE f.state IS DISTINCT FROM 'active'
+
 -- name: row_active_count
 SELECT count(*) AS value FROM {ops}.feed_records f WHERE f.feed = $1 AND f.state = 'active'
 

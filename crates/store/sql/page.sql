@@ -85,6 +85,31 @@ SELECT count(DISTINCT s.value) AS value
   FROM {ops}.pages p, json_each(p.record_ids) s
  WHERE p.run_id = $1 AND substr(s.value, 1, length($2)) <> $2
 
+-- name: page_repeats (postgres)
+-- The number of times that the pages of a sync repeat a record, by the stage that rejected the record in this sync and
+-- by the state of its row. Diamonds have no such state.
+-- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
+WITH repeated AS (
+    SELECT s.id COLLATE "C" AS id, count(*) - 1 AS extra
+      FROM {ops}.pages p CROSS JOIN LATERAL unnest(coalesce(p.record_ids, p.record_uuids::text[])) AS s (id)
+     WHERE p.run_id = $2 GROUP BY 1 HAVING count(*) > 1)
+SELECT r.stage, f.state, sum(g.extra)::bigint AS extra
+  FROM repeated g
+  LEFT JOIN {ops}.rejected_rows r ON r.feed = $1 AND r.record_id = g.id AND r.run_id = $2
+  LEFT JOIN {ops}.feed_records f ON f.feed = $1 AND f.record_id = g.id
+ GROUP BY r.stage, f.state
+
+-- name: page_repeats (sqlite)
+WITH repeated AS (
+    SELECT s.value AS id, count(*) - 1 AS extra
+      FROM {ops}.pages p, json_each(p.record_ids) s
+     WHERE p.run_id = $2 GROUP BY 1 HAVING count(*) > 1)
+SELECT r.stage, f.state, sum(g.extra) AS extra
+  FROM repeated g
+  LEFT JOIN {ops}.rejected_rows r ON r.feed = $1 AND r.record_id = g.id AND r.run_id = $2
+  LEFT JOIN {ops}.feed_records f ON f.feed = $1 AND f.record_id = g.id
+ GROUP BY r.stage, f.state
+
 -- name: raw_upsert (postgres)
 -- An equal hash leaves the row unchanged: nothing is written for unchanged records.
 -- Differs: PostgreSQL stores a page with one statement over arrays, SQLite with one statement per row.

@@ -4,7 +4,7 @@
 -- The columns of a partition.
 run_id, partition_id, state, range_from, range_to, updated_from, predicted, next_offset, shift, pass, recount,
 fetched, stored, changed, rejected, consolidated_to, consolidated, refused, faults, error, restart, gap_id,
-first_page_at, ended_at, updated_at, next_token, cursor_max, evidence
+first_page_at, ended_at, updated_at, next_token, cursor_max, listed, ledger, evidence
 
 -- name: partition_insert
 INSERT INTO {sync}.partition_progress (run_id, partition_id, range_from, range_to, predicted, updated_from, gap_id,
@@ -23,9 +23,9 @@ SELECT {partition_columns}
 -- Compare-and-swap on the offset and the pass. On PostgreSQL, store_page does this.
 UPDATE {sync}.partition_progress
    SET next_offset = $5, shift = $6, state = 'fetching_pages', fetched = fetched + $7, stored = stored + $8,
-       changed = changed + $9, rejected = rejected + $10, faults = 0, error = NULL, updated_at = coalesce($11, {now}),
-       first_page_at = coalesce(first_page_at, $11, {now}), next_token = $12,
-       cursor_max = coalesce(max(cursor_max, $13), cursor_max, $13), linked = linked AND $14
+       changed = changed + $9, rejected = rejected + $10, listed = listed + $14, faults = 0, error = NULL,
+       updated_at = coalesce($11, {now}), first_page_at = coalesce(first_page_at, $11, {now}), next_token = $12,
+       cursor_max = coalesce(max(cursor_max, $13), cursor_max, $13), linked = linked AND $15
  WHERE run_id = $1 AND partition_id = $2 AND next_offset = $3 AND pass = $4 AND NOT completed AND NOT failed
 
 -- name: partition_end
@@ -81,6 +81,7 @@ UPDATE {sync}.partition_progress
        consolidated_to = CASE WHEN restart THEN 0 ELSE consolidated_to END,
        consolidated = CASE WHEN restart THEN 0 ELSE consolidated END,
        refused = CASE WHEN restart THEN 0 ELSE refused END,
+       listed = CASE WHEN restart THEN 0 ELSE listed END, ledger = CASE WHEN restart THEN '{}' ELSE ledger END,
        shift = CASE WHEN restart THEN 0 ELSE shift END, pass = CASE WHEN restart THEN 1 ELSE pass END,
        next_token = CASE WHEN NOT restart THEN next_token END, cursor_max = CASE WHEN NOT restart THEN cursor_max END,
        linked = linked OR restart, counted = CASE WHEN NOT restart THEN counted END,
@@ -98,6 +99,13 @@ DELETE FROM {ops}.pages
  WHERE run_id = $1 AND partition_id IN (SELECT p.partition_id FROM {sync}.partition_progress p
                                          WHERE p.run_id = $1 AND p.failed AND p.restart)
 
+-- name: partition_forget_rejects
+-- The page reader rejected these records on pages that are read again.
+DELETE FROM {ops}.rejected_rows
+ WHERE run_id = $1 AND stage IN ('fetch', 'store')
+   AND partition_id IN (SELECT p.partition_id FROM {sync}.partition_progress p
+                         WHERE p.run_id = $1 AND p.failed AND p.restart)
+
 -- name: partition_open (postgres)
 -- Differs: on PostgreSQL, a partition that another consolidator has locked is skipped. SQLite has one writer at a time.
 SELECT {partition_columns}
@@ -110,12 +118,14 @@ SELECT {partition_columns}
  ORDER BY partition_id LIMIT 1
 
 -- name: partition_consolidated
-UPDATE {sync}.partition_progress SET consolidated_to = $4, consolidated = consolidated + $5, refused = refused + $6
+UPDATE {sync}.partition_progress SET consolidated_to = $4, consolidated = consolidated + $5, refused = refused + $6,
+       ledger = $7
  WHERE run_id = $1 AND partition_id = $2 AND consolidated_to = $3
 
 -- name: partition_anew
 -- Consolidates every record again, because the pricing rules have changed. Waits for batches in progress.
-UPDATE {sync}.partition_progress SET consolidated_to = 0, consolidated = 0, refused = 0 WHERE run_id = $1
+UPDATE {sync}.partition_progress SET consolidated_to = 0, consolidated = 0, refused = 0, ledger = '{}'
+ WHERE run_id = $1
 
 -- name: worker_run_begin
 INSERT INTO {sync}.worker_runs (id, run_id, partition_id, worker_id, status, records_processed, work_item_payload,

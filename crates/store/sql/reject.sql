@@ -27,3 +27,19 @@ DELETE FROM {ops}.rejected_rows
 DELETE FROM {ops}.rejected_rows
  WHERE feed = $1 AND record_id IN (SELECT value FROM json_each($2))
    AND (stage IN ('map', 'upsert') OR run_id <> $3)
+
+-- name: reject_of_sync (postgres)
+-- The records in $3 that the page reader rejected in this sync.
+-- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
+SELECT record_id, stage FROM {ops}.rejected_rows
+ WHERE feed = $1 AND run_id = $2 AND stage IN ('fetch', 'store') AND record_id = ANY ($3)
+
+-- name: reject_of_sync (sqlite)
+SELECT record_id, stage FROM {ops}.rejected_rows
+ WHERE feed = $1 AND run_id = $2 AND stage IN ('fetch', 'store')
+   AND record_id IN (SELECT value FROM json_each($3))
+
+-- name: reject_count
+-- The records that this sync, or a rebuild of its feed, could not write. A rebuild has the id $3.
+SELECT stage, CAST(count(*) AS bigint) AS records FROM {ops}.rejected_rows
+ WHERE feed = $1 AND run_id IN ($2, $3) GROUP BY stage

@@ -6,7 +6,7 @@ run_id, ops_run_id, feed, run_type, state, trace_id, expected_workers, completed
 watermark_before, watermark_after, updated_from, updated_to, page_size, granularity, predicted, count_calls, scan_ms,
 heatmap, generation, rules_version, forced, advance, error, started_at, completed_at, consolidation_started_at,
 consolidation_completed_at, consolidation_processed, consolidation_errors, consolidation_total, deleted, delete_note,
-absence_evidence, updated_at, definition
+absence_evidence, updated_at, definition, absent_kept, ledger
 
 -- name: sync_insert
 INSERT INTO {sync}.run_metadata (run_id, ops_run_id, feed, run_type, state, trace_id, expected_workers,
@@ -90,6 +90,9 @@ UPDATE {sync}.run_metadata SET absence_evidence = $2 WHERE run_id = $1 AND state
 -- name: sync_delete_note
 UPDATE {sync}.run_metadata SET delete_note = $2 WHERE run_id = $1
 
+-- name: sync_absent_kept
+UPDATE {sync}.run_metadata SET absent_kept = $2 WHERE run_id = $1
+
 -- name: sync_complete
 UPDATE {sync}.run_metadata
    SET state = 'completed', error = NULL, completed_at = coalesce($3, {now}), watermark_after = $2,
@@ -97,7 +100,8 @@ UPDATE {sync}.run_metadata
                                    WHERE p.run_id = $1),
        consolidation_errors = (SELECT coalesce(sum(p.refused), 0) FROM {sync}.partition_progress p
                                 WHERE p.run_id = $1),
-       consolidation_completed_at = coalesce($3, {now}), updated_at = coalesce($3, {now})
+       consolidation_completed_at = coalesce($3, {now}), updated_at = coalesce($3, {now}), ledger = $5,
+       deleted = deleted + $6
  WHERE run_id = $1 AND state = $4
 
 -- name: sync_resume

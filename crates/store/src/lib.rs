@@ -59,6 +59,7 @@ mod sqlite;
 mod stats;
 mod store;
 mod sweep;
+mod sync_ledgers;
 mod sync_messages;
 mod sync_runs;
 mod syncs;

@@ -133,6 +133,7 @@ impl Tx<'_> {
             stored: step.stored(),
             changed: i32::try_from(changed).unwrap_or(i32::MAX),
             rejected: step.rejected,
+            listed: i32::try_from(step.record_ids.len()).unwrap_or(i32::MAX),
         };
         if !self.advance_partition(place, advance, now).await? {
             return Err(stale());

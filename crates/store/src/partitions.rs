@@ -1,10 +1,11 @@
 //! Partitions: the progress of each range of a feed, advanced by compare-and-swap.
 
-use crate::codec::{Columns, SqlJson, SqlTime, SqlUuid};
+use crate::codec::{Columns, SqlJson, SqlTime, SqlUuid, from_json};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
 use tidemill_core::feed::FieldRange;
 use tidemill_core::records::Partition;
+use tidemill_core::sync_ledger::SyncLedger;
 use tidemill_core::{Json, Timestamp};
 use uuid::Uuid;
 
@@ -31,6 +32,7 @@ impl FromColumns for Partition {
             consolidated_to: row.int("consolidated_to")?,
             consolidated: row.long("consolidated")?,
             refused: row.long("refused")?,
+            ledger: SyncLedger { listed: row.long("listed")?, ..from_json("ledger", row.json("ledger")?)? },
             faults: row.int("faults")?,
             error: row.text_or_null("error")?,
             restart: row.truth("restart")?,
@@ -83,6 +85,8 @@ pub(crate) struct Advance<'a> {
     /// Records that were new or different.
     pub(crate) changed: i32,
     pub(crate) rejected: i32,
+    /// Records on the page, without the overlap.
+    pub(crate) listed: i32,
 }
 
 impl Tx<'_> {
@@ -148,6 +152,7 @@ impl Tx<'_> {
                 now,
                 by.next_token,
                 by.cursor_max,
+                i64::from(by.listed),
                 by.is_linked,
             ],
             execute,
@@ -309,6 +314,7 @@ impl Tx<'_> {
     pub async fn reopen_partitions(&mut self, sync: Uuid, now: Option<Timestamp>) -> Result<u64, Error> {
         let now = self.time(now);
         on!(self, catalog::PARTITION_FORGET, [SqlUuid(sync)], execute, "delete pages")?;
+        on!(self, catalog::PARTITION_FORGET_REJECTS, [SqlUuid(sync)], execute, "delete rejected records")?;
         let opened =
             on!(self, catalog::PARTITION_REOPEN, [SqlUuid(sync), now], execute, "reopen partitions")?;
         Ok(opened.count())
@@ -323,17 +329,16 @@ impl Tx<'_> {
     /// Records how far a partition's pages are consolidated. Returns false if another process did.
     pub async fn consolidate_partition(
         &mut self,
-        sync: Uuid,
-        partition: &str,
-        from: i32,
-        to: i32,
-        records: i64,
-        refused: i64,
+        (sync, partition): (Uuid, &str),
+        (from, to): (i32, i32),
+        (records, refused): (i64, i64),
+        ledger: &SyncLedger,
     ) -> Result<bool, Error> {
+        let ledger = SqlJson(serde_json::to_value(ledger).unwrap_or_default());
         let moved = on!(
             self,
             catalog::PARTITION_CONSOLIDATED,
-            [SqlUuid(sync), partition, from, to, records, refused],
+            [SqlUuid(sync), partition, from, to, records, refused, ledger.clone()],
             execute,
             "record consolidated pages"
         )?;

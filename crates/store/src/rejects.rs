@@ -101,7 +101,7 @@ impl Tx<'_> {
         // Neither database can store a NUL character in a text.
         let payload = cut(&reject.payload.replace('\0', "\u{fffd}"), PAYLOAD_KEPT);
         let reason = cut(&reject.reason.replace('\0', "\u{fffd}"), 1024);
-        let record_id = cut(&reject.record_id.replace('\0', "\u{fffd}"), 1024);
+        let record_id = stored_id(&reject.record_id);
         on!(
             self,
             catalog::REJECT_PUT,
@@ -214,6 +214,11 @@ impl Store {
         })
         .await
     }
+}
+
+/// Returns the id under which a rejected record is stored.
+pub(crate) fn stored_id(record_id: &str) -> String {
+    cut(&record_id.replace('\0', "\u{fffd}"), 1024)
 }
 
 /// Returns the beginning of a text, up to this many bytes.

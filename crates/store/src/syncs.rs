@@ -1,11 +1,12 @@
 //! Syncs: one row per sync of a feed, and the transitions between its states.
 
-use crate::codec::{Columns, SqlJson, SqlTextList, SqlTime, SqlUuid};
+use crate::codec::{Columns, SqlJson, SqlTextList, SqlTime, SqlUuid, from_json};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
 use tidemill_core::absence::ListEvidence;
 use tidemill_core::records::Sync;
 use tidemill_core::sync::SyncState;
+use tidemill_core::sync_ledger::SyncLedger;
 use tidemill_core::{RunId, Timestamp};
 use uuid::Uuid;
 
@@ -47,6 +48,8 @@ impl FromColumns for Sync {
             deleted: row.long("deleted")?,
             delete_note: row.text_or_null("delete_note")?,
             absence_evidence: row.text_or_null("absence_evidence")?,
+            absent_kept: row.int("absent_kept")?,
+            ledger: row.json_or_null("ledger")?.map(|json| from_json("ledger", json)).transpose()?,
             updated_at: row.time("updated_at")?,
         })
     }
@@ -256,19 +259,28 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Completes a sync. Returns false if it was not in the expected state.
+    /// Records how many rows of records that were not listed are kept.
+    pub async fn set_absent_kept(&mut self, sync: Uuid, records: i32) -> Result<(), Error> {
+        on!(self, catalog::SYNC_ABSENT_KEPT, [SqlUuid(sync), records], execute, "count kept records")?;
+        Ok(())
+    }
+
+    /// Completes a sync with its ledger. Returns false if it was not in the expected state.
     pub async fn complete_sync(
         &mut self,
         sync: Uuid,
         from: SyncState,
         watermark: Option<Timestamp>,
+        ledger: &SyncLedger,
         now: Option<Timestamp>,
     ) -> Result<bool, Error> {
         let now = self.time(now);
+        let json = SqlJson(serde_json::to_value(ledger).unwrap_or_default());
+        let by_flag = ledger.deleted_by_flag;
         let moved = on!(
             self,
             catalog::SYNC_COMPLETE,
-            [SqlUuid(sync), watermark.map(SqlTime), now, from.as_str()],
+            [SqlUuid(sync), watermark.map(SqlTime), now, from.as_str(), json.clone(), by_flag],
             execute,
             "complete a sync"
         )?;

@@ -16,7 +16,9 @@ use tidemill_core::records::Sync;
 use tidemill_core::run::{Run, RunState};
 use tidemill_core::{Json, RunId};
 use tidemill_engine::clock::{Clock, host_now};
-use tidemill_engine::sync::{ConsolidatorOptions, FeedChange, PagerOptions, SyncSettings, Syncs};
+use tidemill_engine::sync::{
+    ConsolidatorOptions, FeedChange, LedgerCheck, PagerOptions, SyncSettings, Syncs,
+};
 use tidemill_engine::{Engine, Identity, RetryPolicy};
 use tidemill_store::FeedTables;
 use tidemill_supplier::{Config, RunningSupplier, Supplier};
@@ -320,6 +322,7 @@ pub fn quick() -> SyncSettings {
     settings.tuning.jitter_max = Duration::from_millis(5);
     settings.circuit.backoff = Duration::from_millis(100);
     settings.circuit.backoff_max = Duration::from_millis(500);
+    settings.ledger_check = LedgerCheck::Panics;
     settings
 }
 

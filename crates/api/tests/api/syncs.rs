@@ -1,7 +1,9 @@
 //! Feeds, syncs and queues.
 
 use crate::fixture::{ApiFixture, refused};
+use http::Method;
 use serde_json::{Value, json};
+use tidemill_core::alert::AlertKind;
 use tidemill_core::feed::Watermark;
 use tidemill_core::queue::{DeadReason, NewMessage, WORK_ITEMS};
 use tidemill_core::sync::SyncState;
@@ -11,7 +13,9 @@ use tidemill_engine::sync::{PagerOptions, SyncSettings};
 use tidemill_store::{NewReject, Queue as _, ReceiveRequest};
 use tidemill_supplier::Config;
 use tidemill_testkit::interface::{Kind, at};
+use tidemill_testkit::list_api::ListApi;
 use tidemill_testkit::sync_fixture::{FEED, SyncFixture, quick};
+use tidemill_wire::alerts::ListAlerts;
 use tidemill_wire::feeds::{ListGaps, ListRejects, PutFeed, SetWatermark, StartSync};
 use tidemill_wire::projects::Pause;
 use tidemill_wire::queues::{ListDead, Peek, ReplayDead};
@@ -301,4 +305,38 @@ pub(crate) async fn rejects_and_gaps_are_listed_in_pages(kind: Kind) {
     assert_eq!((first.items[0].reason.as_str(), second.items[0].reason.as_str()), ("x", "y"));
     let unknown = ListGaps { feed: Some("none".to_owned()), ..ListGaps::default() };
     assert_eq!(refused(api.admin.gaps(&unknown).await), (404, "unknown_feed".to_owned()));
+}
+
+/// A record, two without an id, and one with a character that no database stores.
+pub(crate) async fn outcomes_of_listed_records_are_shown(kind: Kind) {
+    let (fixture, api) = open_with_sync(kind).await;
+    let records = [json!({"id": "a"}), json!({"n": 1}), json!({"n": 2}), json!({"id": "b", "note": "\u{0}"})];
+    let list = ListApi::start(records.to_vec()).await;
+    let definition = format!(
+        "version: 1\nfeed: orders\nclient: {{base_url: '{}', rate: 0}}\n\
+         resource: {{path: /items, primary_key: id, data_selector: data}}\npaginator: {{type: single_page}}\n\
+         into:\n  table: public.orders\n  primary_key: id\n  columns: {{id: {{nullable: false}}, note: {{}}}}\n",
+        list.base_url
+    );
+    let feed = PutFeed::of_definition("default".to_owned(), definition);
+    api.admin.put_feed("orders", &feed).await.expect("the feed is stored");
+    api.admin.create_feed_table("orders").await.expect("the table is created");
+    let roles = fixture.roles();
+    let queued =
+        api.admin.start_sync("orders", StartSync { full: true }, None).await.expect("a sync is queued");
+    let run = fixture.settle(&queued.run_id).await;
+    roles.stop().await;
+    let summary = "4 records listed: 1 stored, 3 rejected (fetch 3)";
+    let status = api.admin.sync(queued.run_id.as_str()).await.expect("the sync is shown");
+    assert_eq!((status.summary().as_str(), status.ledger().difference()), (summary, 0));
+    assert_eq!(run.metadata["summary"], summary);
+    let (_, shown) = api.raw(Method::GET, &format!("/v1/syncs/{}", status.sync.run_id), "").await;
+    let expected = json!({
+        "listed": 4, "stored": 1, "unchanged": 0, "flagged": 0, "rejected": {"fetch": 3}, "repeats": 0,
+        "deleted_by_flag": 0,
+    });
+    assert_eq!((&shown["sync"]["ledger"], &run.metadata["ledger"]), (&expected, &expected));
+    assert_eq!(shown["partitions"][0]["ledger"], expected);
+    let alerts = api.admin.alerts(&ListAlerts::default()).await.expect("alerts are listed").items;
+    assert!(alerts.iter().any(|alert| alert.kind == AlertKind::RecordsRejected), "{alerts:?}");
 }

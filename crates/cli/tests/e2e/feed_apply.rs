@@ -9,7 +9,11 @@ use crate::fixture::{Fixture, Kind, on_both};
 use crate::process::Process;
 use serde_json::{Value, json};
 
-on_both!(definition_is_applied_and_fills_a_table, changed_definition_extends_its_table);
+on_both!(
+    definition_is_applied_and_fills_a_table,
+    changed_definition_extends_its_table,
+    summaries_count_records_that_the_reader_rejects
+);
 
 mod sqlite_only {
     use crate::fixture::{Fixture, Kind};
@@ -99,7 +103,7 @@ fn definition_is_applied_and_fills_a_table(fixture: &Fixture) {
     assert_eq!(again["table"]["exists"], true);
 
     let summary = sync(fixture);
-    assert!(summary.contains(&format!("success: {ORDERS} records, 0 rejected, 0 deleted")), "{summary}");
+    assert!(summary.contains(&format!("success: {ORDERS} records listed: {ORDERS} stored")), "{summary}");
     let columns = "id || ' ' || amount || ' ' || customer";
     assert_eq!(rows(fixture, columns), expected_rows());
 
@@ -179,4 +183,27 @@ fn table_that_does_not_fit_is_refused_with_its_problems(fixture: &Fixture) {
     }
     assert_eq!(fixture.json(&["feed", "list"]), json!([]));
     assert_eq!(fixture.sql("SELECT count(*) || '' FROM orders").unwrap(), ["0"]);
+}
+
+fn summaries_count_records_that_the_reader_rejects(fixture: &Fixture) {
+    write_definition(fixture, COLUMNS);
+    let definition = fs::read_to_string(fixture.path(FILE)).unwrap();
+    let definition = definition.replace("/v1/orders", "/v1/mixed").replace("header_link", "single_page");
+    fs::write(fixture.path(FILE), definition).unwrap();
+    tidemill(fixture, &["feed", "apply", FILE, "--yes"]).ok();
+
+    let figures = "4 records listed: 1 stored, 3 rejected (fetch 3)";
+    let printed = sync(fixture);
+    assert!(printed.contains(&format!("success: {figures}")), "{printed}");
+    let listed = fixture.json(&["sync", "list", "--limit", "1"]);
+    let id = text(&listed, "0.run_id");
+    let shown = fixture.ok(&["sync", "show", id]);
+    assert!(shown.contains(&format!("records    {figures}")), "{shown}");
+    let shown = fixture.json(&["sync", "show", id]);
+    assert_eq!(shown["sync"]["ledger"]["rejected"], json!({"fetch": 3}));
+    let run = fixture.json(&["run", "show", text(&listed, "0.ops_run_id")]);
+    assert!(run.to_string().contains(figures), "{run}");
+    let rejects = fixture.json(&["feed", "rejects", "orders"]);
+    assert_eq!(rejects.as_array().map(Vec::len), Some(3), "{rejects}");
+    assert!(fixture.ok(&["alert", "list"]).contains("records_rejected"));
 }

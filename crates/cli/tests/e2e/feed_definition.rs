@@ -19,6 +19,9 @@ use crate::process::{Output, Process, run};
 pub(crate) const ORDERS: usize = 23;
 const PAGE: usize = 10;
 
+/// A good record, two without an id, and one with a character that no database stores.
+const MIXED: &str = r#"[{"id":"a"},{"amount":"2"},{"amount":"3"},{"id":"b","customerName":"\u0000"}]"#;
+
 /// Starts an API with a list of orders, and returns its address. It ends with the test process.
 pub(crate) fn start_api() -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -29,6 +32,7 @@ pub(crate) fn start_api() -> SocketAddr {
         runtime.block_on(async move {
             let router = Router::new()
                 .route("/v1/orders", get(move |query| async move { orders(address, &query) }))
+                .route("/v1/mixed", get(|| async { MIXED }))
                 .route("/text", get(|| async { "no JSON" }));
             axum::serve(tokio::net::TcpListener::from_std(listener).unwrap(), router).await
         })

@@ -25,6 +25,7 @@ pub(super) fn grid(context: &PageContext, status: &SyncStatus, field: &Partition
     html! {
         div.partitions {
             @for partition in partitions {
+                @let rejected = partition.rejected.max(partition.ledger.rejected_total());
                 @let failed = partition.state == PartitionState::Failed;
                 article id={ "partition-" (partition.partition_id) } class={ "partition p-" (partition.state) }
                     data-key=(partition.partition_id) {
@@ -35,7 +36,7 @@ pub(super) fn grid(context: &PageContext, status: &SyncStatus, field: &Partition
                     }
                     p { (count(partition.fetched))
                         @if partition.predicted > 0 { " of " (count(partition.predicted)) } @else { " records" }
-                        @if partition.rejected > 0 { ", " span.bad { (count(partition.rejected)) " rejected" }
+                        @if rejected > 0 { ", " span.bad { (count(rejected)) " rejected" }
                             }
                         @if let Some(took) = took(partition.first_page_at, partition.ended_at, context.now) {
                             span.dim { " · " (took) } } }

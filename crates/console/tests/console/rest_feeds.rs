@@ -72,6 +72,9 @@ async fn pages_of_a_rest_feed_use_its_words(kind: Kind) {
     assert!(partitions.len() > 2, "{partitions:?}");
     let page = content(&reader, &format!("/runs/{}", sync.ops_run_id)).await;
     check_ranges(&page, &field, partitions.iter());
+    let stored = ITEMS - BAD_ITEMS;
+    let figures = format!("{ITEMS} records listed: {stored} stored, {BAD_ITEMS} rejected (map {BAD_ITEMS})");
+    assert!(page.contains(&figures), "`{figures}` is missing: {page}");
     assert!(page.contains("Records by price, as counted by the scan"), "{page}");
     let feed_path = format!("/feeds/{}", fixture.feed);
     let page = content(&reader, &feed_path).await;

@@ -350,6 +350,8 @@ fn run_message(kind: AlertKind, run: &Run) -> String {
         | AlertKind::SyncRecovered
         | AlertKind::DeleteLimit
         | AlertKind::AbsenceUnproven
+        | AlertKind::RecordsRejected
+        | AlertKind::LedgerDifference
         | AlertKind::WatermarkCopy
         | AlertKind::WatermarkOld
         | AlertKind::PartitionStuck

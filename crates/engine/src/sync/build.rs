@@ -1,6 +1,7 @@
 //! Builds rows from open records: maps them, prices diamonds, and writes them to the table of the feed.
 
 use super::consolidate::{ConsolidationContext, WriteCounts};
+use super::ledger::Outcomes;
 use super::lost_columns::AbsentColumns;
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -10,6 +11,7 @@ use tidemill_core::feed_definition::ColumnValue;
 use tidemill_core::feed_definition::target::ContractMode;
 use tidemill_core::limits::READ_BYTES_MAX;
 use tidemill_core::records::Stage;
+use tidemill_core::sync_ledger::ListedOutcome;
 use tidemill_feeds::rest::{ContractRow, MappedRow, Verdict, apply_contract};
 use tidemill_feeds::{MapError, MappedRecord};
 use tidemill_store::{Error, NewReject, OpenRecord, PricedDiamond, RefusalCode, TargetRow, Tx};
@@ -46,6 +48,7 @@ impl ConsolidationContext {
     ) -> Result<WriteCounts, Error> {
         let mut written = WriteCounts::default();
         let mut refused = BTreeSet::new();
+        let mut outcomes = Outcomes::new();
         let mut left = records.clone();
         while !left.is_empty() {
             let open = tx.open_records(&self.tables, left, self.built, READ_BYTES_MAX).await?;
@@ -75,6 +78,7 @@ impl ConsolidationContext {
                 }
             }
             self.keep_lost_columns(tx, absent, &mut rows, &mut rejects, now).await?;
+            let flagged = self.flagged_with_rows(tx, &rows).await?;
             for chunk in diamonds.chunks(upsert.max(1)) {
                 self.write_rows(tx, Rows::Diamonds(chunk), &mut rejects, now).await?;
             }
@@ -84,9 +88,19 @@ impl ConsolidationContext {
             for reject in &rejects {
                 tx.reject(&self.tables.feed, self.sync, None, reject, now).await?;
             }
-            refused.extend(rejects.into_iter().map(|reject| reject.record_id));
+            let stones = diamonds.into_iter().map(|diamond| (diamond.stone.stone_id, ListedOutcome::Stored));
+            outcomes.extend(stones.chain(rows.into_iter().map(row_outcome)).map(|(id, of)| (id, Some(of))));
+            for NewReject { record_id, stage, .. } in rejects {
+                outcomes.insert(record_id.clone(), Some(ListedOutcome::Rejected(stage)));
+                refused.insert(record_id);
+            }
+            written.deleted_by_flag += flagged.difference(&refused).count();
         }
         self.report_new_keys(tx, now).await?;
+        if !self.sync.is_nil() {
+            self.complete_outcomes(tx, &records, &mut outcomes).await?;
+            written.outcomes = outcomes;
+        }
         // This includes records that were not open: a record that reverted to its stored state needs no write.
         let accepted: Vec<String> = records.into_iter().filter(|id| !refused.contains(id)).collect();
         if !accepted.is_empty() {
@@ -243,6 +257,11 @@ impl Rows<'_> {
         };
         NewReject { record_id, stage: Stage::Upsert, reason: crate::retry_policy::chain(error), payload }
     }
+}
+
+/// Returns the outcome of a record whose row was written.
+fn row_outcome(row: TargetRow) -> (String, ListedOutcome) {
+    (row.record_id, if row.is_deleted { ListedOutcome::Flagged } else { ListedOutcome::Stored })
 }
 
 fn target_row(record: &OpenRecord, values: Vec<(String, ColumnValue)>, is_deleted: bool) -> TargetRow {

@@ -7,6 +7,7 @@
 use super::Syncs;
 use super::circuit::{FeedAccessError, FeedWait};
 use super::evaluate::recovered;
+use super::ledger::{Outcomes, alert_ledger, batch_ledger};
 use super::page::raw_tables;
 use super::plan::record_event;
 use super::watermark::advance_watermark;
@@ -26,6 +27,7 @@ use tidemill_core::queue::Receipt;
 use tidemill_core::records::Sync;
 use tidemill_core::run::{ChangeOutcome, EndCause, RunState};
 use tidemill_core::sync::SyncState;
+use tidemill_core::sync_ledger::{self, LedgerState};
 use tidemill_feeds::Feed as Source;
 use tidemill_store::{BuildVersions, Error, FeedTables, PageRow, Refusal, RefusalCode, TargetTable, Tx};
 use tokio::time::Instant;
@@ -67,6 +69,8 @@ struct BatchCursor<'a> {
     records_max: usize,
     /// Records in the portions so far.
     done: BTreeSet<String>,
+    /// Records that the pages contain again.
+    repeats: Vec<String>,
     /// End of the pages in the portions so far.
     to: i32,
     bytes: usize,
@@ -77,8 +81,8 @@ struct BatchCursor<'a> {
 
 impl<'a> BatchCursor<'a> {
     fn new(pages: &'a [PageRow], end: i32, records_max: usize) -> Self {
-        let (done, batch_size) = (BTreeSet::new(), BatchSize::default());
-        Self { pages, end, records_max, done, to: end, bytes: 0, batch_size, given: 0 }
+        let (done, repeats, batch_size) = (BTreeSet::new(), Vec::new(), BatchSize::default());
+        Self { pages, end, records_max, done, repeats, to: end, bytes: 0, batch_size, given: 0 }
     }
 
     /// Returns the records of the next portion; `None` if the batch is full or no page is left.
@@ -89,7 +93,10 @@ impl<'a> BatchCursor<'a> {
         while let [page, rest @ ..] = self.pages
             && (self.done.is_empty() || ids.len() + page.record_ids.len() <= records)
         {
-            ids.extend(page.record_ids.iter().filter(|id| self.done.insert((*id).clone())).cloned());
+            for id in &page.record_ids {
+                let list = if self.done.insert(id.clone()) { &mut ids } else { &mut self.repeats };
+                list.push(id.clone());
+            }
             self.to = rest.first().map_or(self.end, |next| next.offset);
             self.pages = rest;
         }
@@ -105,11 +112,15 @@ impl<'a> BatchCursor<'a> {
 }
 
 /// Counts of a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct WriteCounts {
     pub(super) rejected: usize,
     /// Bytes of the records that were read.
     pub(super) bytes: usize,
+    /// Rows that were deleted because their records are flagged.
+    pub(super) deleted_by_flag: usize,
+    /// Outcomes of the records of a sync, except for those that were up to date.
+    pub(super) outcomes: Outcomes,
 }
 
 /// Outcome of a batch.
@@ -235,19 +246,25 @@ impl Syncs {
                     let from = partition.consolidated_to;
                     let pages = tx.pages_from(context.sync, &partition.partition_id, from, records).await?;
                     let mut cursor = BatchCursor::new(&pages, partition.next_offset, records);
-                    let mut rejected = 0;
+                    let (mut rejected, mut deleted_by_flag, mut outcomes) = (0, 0, Outcomes::new());
                     let began = Instant::now();
                     while began.elapsed() < BATCH_TIME_MAX
                         && let Some(ids) = cursor.next_ids()
                     {
                         let written = context.write_open(&mut tx, ids, settings.upsert, now).await?;
                         rejected += written.rejected;
+                        deleted_by_flag += written.deleted_by_flag;
+                        outcomes.extend(written.outcomes);
                         cursor.learn(written.bytes);
                     }
                     let (records_read, to) = (cursor.done.len(), cursor.to);
-                    let (name, int) = (&partition.partition_id, |n| i64::try_from(n).unwrap_or(i64::MAX));
-                    let counted = (int(records_read), int(rejected));
-                    tx.consolidate_partition(context.sync, name, from, to, counted.0, counted.1).await?;
+                    let int = |n| i64::try_from(n).unwrap_or(i64::MAX);
+                    let mut ledger = partition.ledger;
+                    ledger.merge(&batch_ledger(&cursor.done, &cursor.repeats, &outcomes));
+                    ledger.deleted_by_flag += int(deleted_by_flag);
+                    let (place, counted) = ((from, to), (int(records_read), int(rejected)));
+                    let partition = (context.sync, partition.partition_id.as_str());
+                    tx.consolidate_partition(partition, place, counted, &ledger).await?;
                     Ok(BatchOutcome::Done { records_read, rejected })
                 })
             })
@@ -257,6 +274,12 @@ impl Syncs {
     /// Completes a sync: its state, the watermark, the gaps, the run and the message are one commit.
     pub(super) async fn complete(&self, id: Uuid, receipt: &Receipt) -> Result<bool, Error> {
         let (receipt, now) = (receipt.clone(), self.now());
+        if self.engine.store().read_counts(id).await?.unconsolidated > 0 {
+            return Ok(false);
+        }
+        // Read before the transaction, which would hold its locks for as long as the pages are counted.
+        let read = self.engine.store().sync(id.to_string()).await?;
+        let ledger = self.closed_ledger(&read).await?;
         let completed = self
             .engine
             .store()
@@ -266,7 +289,8 @@ impl Syncs {
                     tx.lock_run(&found.ops_run_id).await?;
                     let Some(sync) = tx.lock_sync(id).await? else { return Ok(None) };
                     let counts = tx.count_partitions(id).await?;
-                    if sync.state != SyncState::Consolidating || counts.unconsolidated > 0 {
+                    let is_repriced = sync.rules_version != read.rules_version;
+                    if sync.state != SyncState::Consolidating || counts.unconsolidated > 0 || is_repriced {
                         return Ok(None);
                     }
                     match tx.complete_messages(std::slice::from_ref(&receipt), now).await?.first() {
@@ -289,7 +313,7 @@ impl Syncs {
                         let text = forced_end(&mut tx, &sync, counts.failed, now).await?;
                         return Ok(Some(format!("sync {id} of feed {} is {text}", sync.feed)));
                     }
-                    tx.complete_sync(id, SyncState::Consolidating, watermark, now).await?;
+                    tx.complete_sync(id, SyncState::Consolidating, watermark, &ledger, now).await?;
                     let text = end_run(&mut tx, id, &sync, now).await?;
                     let partitions = counts.expected;
                     Ok(Some(format!(
@@ -339,22 +363,23 @@ impl ConsolidationContext {
 /// Ends the run of a completed sync with a summary.
 async fn end_run(tx: &mut Tx<'_>, id: Uuid, sync: &Sync, now: Option<Timestamp>) -> Result<String, Error> {
     let done = tx.sync(id).await?.unwrap_or_else(|| sync.clone());
+    let ledger = done.ledger.clone().unwrap_or_default();
+    let summary = sync_ledger::summary(&ledger, LedgerState::Final, done.deleted_rows());
     let text = format!(
-        "{} records consolidated, {} rejected, {} deleted; the watermark is {}",
-        done.consolidation_processed,
-        done.consolidation_errors,
-        done.deleted,
+        "{summary}; the watermark is {}",
         done.watermark_after
             .map_or_else(|| "not set, so the next sync reads all records".to_owned(), |at| at.to_rfc3339(),),
     );
     record_event(tx, sync, Level::Info, &text, now).await?;
     let metadata = serde_json::json!({
         "sync": id, "run_type": sync.run_type.as_str(), "records": done.consolidation_processed,
-        "rejected": done.consolidation_errors, "deleted": done.deleted, "delete_note": done.delete_note,
+        "rejected": ledger.rejected_total(), "deleted": done.deleted, "delete_note": done.delete_note,
+        "absent_kept": done.absent_kept, "ledger": ledger, "summary": summary,
         "watermark": done.watermark_after, "is_full": sync.run_type == RunType::Full,
     });
     tx.end_sync_run(&sync.ops_run_id, RunState::Success, EndCause::Reported, metadata, now).await?;
     recovered(tx, &done, now).await?;
+    alert_ledger(tx, &done, &ledger, now).await?;
     Ok(text)
 }
 

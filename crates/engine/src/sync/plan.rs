@@ -378,6 +378,8 @@ fn new_sync(run: &RunId, now: Timestamp) -> Sync {
         deleted: 0,
         delete_note: None,
         absence_evidence: None,
+        absent_kept: 0,
+        ledger: None,
         definition: None,
         updated_at: now,
     }

@@ -209,7 +209,7 @@ impl Syncs {
                     }
                     let Some(last) = stones.last().cloned() else { return Ok(RepriceBatch::Empty) };
                     let count = stones.len();
-                    let WriteCounts { rejected, bytes } =
+                    let WriteCounts { rejected, bytes, .. } =
                         context.write_open(&mut tx, stones, settings.upsert, now).await?;
                     Ok(RepriceBatch::Priced { last, count, rejected, bytes })
                 })

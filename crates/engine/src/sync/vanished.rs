@@ -79,7 +79,7 @@ impl Syncs {
                 found.active,
                 advice(gap)
             );
-            self.note_kept(sync, note, Some(AlertKind::AbsenceUnproven)).await?;
+            self.note_kept(sync, note, found.unseen, AlertKind::AbsenceUnproven).await?;
             return Ok(true);
         }
         if self.is_too_many(context, found) {
@@ -98,7 +98,8 @@ impl Syncs {
                     }
                 }
                 Verified::Doubtful(note) => {
-                    self.note_kept(sync, note, Some(AlertKind::DeleteLimit)).await?;
+                    let left = store.count_unseen(tables, id).await?.unseen;
+                    self.note_kept(sync, note, left, AlertKind::DeleteLimit).await?;
                     return Ok(true);
                 }
             }
@@ -137,7 +138,7 @@ impl Syncs {
                     }
                 }
                 Verified::Doubtful(note) => {
-                    self.note_kept(sync, note, Some(AlertKind::DeleteLimit)).await?;
+                    self.note_kept(sync, note, 0, AlertKind::DeleteLimit).await?;
                     return Ok(true);
                 }
             }
@@ -257,11 +258,17 @@ impl Syncs {
             found.active,
             self.delete_limit(context) * 100.0
         );
-        self.note_kept(sync, note, Some(AlertKind::DeleteLimit)).await
+        self.note_kept(sync, note, found.unseen, AlertKind::DeleteLimit).await
     }
 
-    /// Records once why records that were not seen are kept, and raises an alert of this kind.
-    async fn note_kept(&self, sync: &Sync, note: String, alert: Option<AlertKind>) -> Result<(), Error> {
+    /// Records once why this number of rows is kept although their records were not seen, and raises an alert.
+    async fn note_kept(
+        &self,
+        sync: &Sync,
+        note: String,
+        kept: i64,
+        alert: AlertKind,
+    ) -> Result<(), Error> {
         let (sync, now) = (sync.clone(), self.now());
         self.engine
             .store()
@@ -273,7 +280,7 @@ impl Syncs {
                     // The event locks the run, which is locked before its sync.
                     record_event(&mut tx, &sync, Level::Warn, &note, now).await?;
                     tx.record_delete_note(sync.run_id, Some(&note)).await?;
-                    let Some(alert) = alert else { return Ok(()) };
+                    tx.set_absent_kept(sync.run_id, i32::try_from(kept).unwrap_or(i32::MAX)).await?;
                     let text = format!("feed {}: {note}", sync.feed);
                     tx.alert_feed(alert, &sync.feed, Some(&sync.ops_run_id), &text, now).await
                 })

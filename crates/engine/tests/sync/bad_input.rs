@@ -170,20 +170,25 @@ async fn wrong_while_paging(kind: Kind, words: &str, wrong: impl Fn(&mut Behavio
 }
 
 pub(crate) async fn html_page_fails_its_partition(kind: Kind) {
-    wrong_while_paging(kind, "answered HTML instead of JSON", |behaviour| behaviour.html = true).await;
+    Box::pin(wrong_while_paging(kind, "answered HTML instead of JSON", |behaviour| behaviour.html = true))
+        .await;
 }
 
 pub(crate) async fn page_without_ids_fails_its_partition(kind: Kind) {
     let words = "none has an id";
-    wrong_while_paging(kind, words, |behaviour| behaviour.without_ids_next = 100_000).await;
+    Box::pin(wrong_while_paging(kind, words, |behaviour| behaviour.without_ids_next = 100_000)).await;
 }
 
 pub(crate) async fn wrong_count_fails_its_partition(kind: Kind) {
-    wrong_while_paging(kind, "were read in 3 passes", |behaviour| behaviour.count_lies_by = 10).await;
+    Box::pin(wrong_while_paging(kind, "were read in 3 passes", |behaviour| behaviour.count_lies_by = 10))
+        .await;
 }
 
 pub(crate) async fn endlessly_repeated_page_fails_its_partition(kind: Kind) {
-    wrong_while_paging(kind, "as if it ignored the offset", |behaviour| behaviour.repeat_always = true).await;
+    Box::pin(wrong_while_paging(kind, "as if it ignored the offset", |behaviour| {
+        behaviour.repeat_always = true;
+    }))
+    .await;
 }
 
 /// The count is too low from the start.

@@ -266,6 +266,7 @@ pub(crate) async fn kept_rows_are_named_with_the_missing_evidence(kind: Kind) {
     let sync = fixture.sync(true).await;
     assert_eq!(source.skipped(), ["r0010"]);
     assert_eq!((sync.state, sync.deleted, sync.absence_evidence), (SyncState::Completed, 0, None));
+    assert_eq!(sync.absent_kept, 1);
     let note = sync.delete_note.expect("a note");
     for word in
         ["1 of 41 records were not seen", "does not count this list", "deletes.lookup", "complete: true"]

@@ -460,6 +460,10 @@ CREATE TABLE {sync}.run_metadata (
     delete_note                text,
     -- How it is shown that a full sync read every record. NULL: it is not, so no record counts as absent.
     absence_evidence           text COLLATE "C",
+    -- The rows that were kept although their records were not listed.
+    absent_kept                integer NOT NULL DEFAULT 0,
+    -- The outcomes of the listed records by number. NULL until the sync is completed.
+    ledger                     jsonb,
     updated_at                 timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT run_type_is_known CHECK (run_type = ANY ('{full,incremental}')),
     CONSTRAINT sync_state_is_known CHECK (state = ANY
@@ -517,6 +521,9 @@ CREATE TABLE {sync}.partition_progress (
     consolidated_to   integer NOT NULL DEFAULT 0,
     consolidated      bigint NOT NULL DEFAULT 0,
     refused           bigint NOT NULL DEFAULT 0,
+    -- The records on its pages, and the outcomes of the consolidated ones by number.
+    listed            bigint NOT NULL DEFAULT 0,
+    ledger            jsonb NOT NULL DEFAULT '{}',
     -- Consecutive failures of the current page, and the last error.
     faults            integer NOT NULL DEFAULT 0,
     error             text,

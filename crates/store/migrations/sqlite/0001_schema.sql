@@ -408,6 +408,10 @@ CREATE TABLE run_metadata (
     delete_note                TEXT,
     -- How it is shown that a full sync read every record. NULL: it is not, so no record counts as absent.
     absence_evidence           TEXT,
+    -- The rows that were kept although their records were not listed.
+    absent_kept                INTEGER NOT NULL DEFAULT 0,
+    -- The outcomes of the listed records by number. NULL until the sync is completed.
+    ledger                     TEXT,
     updated_at                 INTEGER NOT NULL
         DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000),
     CONSTRAINT run_type_is_known CHECK (run_type IN ('full', 'incremental')),
@@ -467,6 +471,9 @@ CREATE TABLE partition_progress (
     consolidated_to   INTEGER NOT NULL DEFAULT 0,
     consolidated      INTEGER NOT NULL DEFAULT 0,
     refused           INTEGER NOT NULL DEFAULT 0,
+    -- The records on its pages, and the outcomes of the consolidated ones by number.
+    listed            INTEGER NOT NULL DEFAULT 0,
+    ledger            TEXT NOT NULL DEFAULT '{}',
     -- Consecutive failures of the current page, and the last error.
     faults            INTEGER NOT NULL DEFAULT 0,
     error             TEXT,

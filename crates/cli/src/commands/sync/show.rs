@@ -71,12 +71,7 @@ pub(in crate::commands) fn print_status(status: &SyncStatus, feed: &Feed, now: T
     } else {
         out.print(format!("partitions {}, {}", sync.expected_workers, field.description()));
     }
-    let consolidated: i64 = status.partitions.iter().map(|partition| partition.consolidated).sum();
-    let refused: i64 = status.partitions.iter().map(|partition| partition.refused).sum();
-    out.print(format!(
-        "table      {consolidated} consolidated, {refused} rejected, {} deleted",
-        sync.deleted
-    ));
+    out.print(format!("records    {}", status.summary()));
     if let Some(note) = &sync.delete_note {
         out.print(format!("deletion   {note}"));
     }

@@ -81,17 +81,13 @@ pub(in crate::commands) fn bar(done: i64, of: i64) -> String {
 fn print_result(run: &tidemill_core::run::Run, status: Option<&SyncStatus>, out: Out) -> ExitCode {
     let is_success = run.status == RunState::Success;
     if out.is_json() {
-        out.print_json(&serde_json::json!({"run": run, "sync": status.map(|status| &status.sync)}));
+        out.print_json(&serde_json::json!({
+            "run": run, "sync": status.map(|status| &status.sync), "summary": status.map(SyncStatus::summary),
+        }));
     } else {
         let error = run.metadata.get("error").and_then(|error| error.as_str()).unwrap_or_default();
         let style = Style::of_state(run.status);
-        let summary = status.map_or_else(String::new, |status| {
-            let sync = &status.sync;
-            format!(
-                ": {} records, {} rejected, {} deleted",
-                sync.consolidation_processed, sync.consolidation_errors, sync.deleted
-            )
-        });
+        let summary = status.map_or_else(String::new, |status| format!(": {}", status.summary()));
         let tail = if is_success { summary } else { format!(": {error}") };
         let start = Line::from(format!("{} ", run.run_id));
         out.print(start.and(out.paint(run.status.as_str(), style)).and(tail));

@@ -81,9 +81,11 @@ BEGIN
     UPDATE {sync}.partition_progress p
        SET next_offset = p_next_offset, shift = p_shift, state = 'fetching_pages', fetched = p.fetched + p_fetched,
            stored = p.stored + p_stored, changed = p.changed + v_changed,
-           rejected = p.rejected + p_rejected, faults = 0, error = NULL, updated_at = v_now,
-           first_page_at = coalesce(p.first_page_at, v_now), next_token = p_next_token,
-           cursor_max = greatest(p.cursor_max, p_cursor_max), linked = p.linked AND p_linked
+           rejected = p.rejected + p_rejected,
+           listed = p.listed + coalesce(cardinality(p_record_ids), cardinality(p_record_uuids)), faults = 0,
+           error = NULL, updated_at = v_now, first_page_at = coalesce(p.first_page_at, v_now),
+           next_token = p_next_token, cursor_max = greatest(p.cursor_max, p_cursor_max),
+           linked = p.linked AND p_linked
      WHERE p.run_id = p_run_id AND p.partition_id = p_partition AND p.next_offset = p_offset AND p.pass = p_pass
        AND NOT p.completed AND NOT p.failed;
     IF NOT FOUND THEN
