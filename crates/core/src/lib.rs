@@ -47,6 +47,7 @@ pub mod shell;
 pub mod signature;
 pub mod stats;
 pub mod sync;
+pub mod table_claim;
 pub mod task;
 pub mod text;
 pub mod time;

@@ -21,6 +21,8 @@ mod locked_table;
 mod lookups;
 #[path = "sync_trust/numbers.rs"]
 mod numbers;
+#[path = "sync_trust/shared_tables.rs"]
+mod shared_tables;
 
 tidemill_testkit::on_both! {
     worker_threads = 4;
@@ -60,6 +62,13 @@ tidemill_testkit::on_both! {
     numbers::restored_source_lowers_the_watermark,
     numbers::watermark_of_another_cursor_is_replaced,
     numbers::large_number_is_a_watermark,
+    shared_tables::second_feed_of_a_table_is_refused,
+    shared_tables::refusal_does_not_name_a_feed_of_another_project,
+    shared_tables::feeds_with_different_constants_share_a_table,
+    shared_tables::changed_definition_releases_its_table,
+    shared_tables::sync_into_the_table_of_another_feed_fails,
+    shared_tables::sync_that_loses_its_table_writes_no_row,
+    shared_tables::one_of_two_simultaneous_feeds_gets_the_table,
     answers::html_fails_the_sync_and_loses_nothing,
     answers::invalid_json_fails_the_sync_and_loses_nothing,
     answers::deep_json_fails_the_sync_and_loses_nothing,

@@ -61,6 +61,7 @@ mod sweep;
 mod sync_messages;
 mod sync_runs;
 mod syncs;
+mod table_owners;
 mod target_table;
 mod tasks;
 mod tx;

@@ -44,6 +44,7 @@ impl ConsolidationContext {
         upsert: usize,
         now: Option<Timestamp>,
     ) -> Result<WriteCounts, Error> {
+        tx.hold_table(&self.tables).await?;
         let mut written = WriteCounts::default();
         let mut refused = BTreeSet::new();
         let mut left = records.clone();

@@ -2,6 +2,7 @@
 
 use super::Syncs;
 use super::circuit::FeedAccessError;
+use super::definition::with_hint;
 use super::feeds::sealed_end;
 use super::scan::top_of;
 use std::sync::Arc;
@@ -105,6 +106,10 @@ impl Syncs {
         };
         if feed.feed.project_id != claim.project_id {
             return Err(PlanError::OtherProject(name));
+        }
+        match self.claim_table(&feed.feed).await {
+            Err(Error::Refused(refusal)) => return Err(PlanError::Refused(with_hint(refusal))),
+            other => other?,
         }
         self.restart_outage(&name).await?;
         if let Some(planned) = self.resume(claim, holder, tidemill_feeds::digest(&feed.feed)).await? {

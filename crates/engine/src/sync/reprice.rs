@@ -148,6 +148,9 @@ impl Syncs {
         let rebuilds = source
             .definition()
             .is_some_and(|definition| definition.into.write_disposition != WriteDisposition::Append);
+        if from.is_none() {
+            self.claim_table(&record.feed).await?;
+        }
         if from.is_none() && rebuilds {
             // Rows may have been changed or removed by hand.
             self.forget_rows(feed).await?;

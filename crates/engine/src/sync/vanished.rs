@@ -231,6 +231,7 @@ impl Syncs {
                     if locked.is_none_or(|sync| sync.state != SyncState::Consolidating) {
                         return Ok(false);
                     }
+                    tx.hold_table(&tables).await?;
                     let deleted = tx.delete_records(&tables, gone, now).await?;
                     tx.add_deleted(id, i64::try_from(deleted).unwrap_or(i64::MAX), now).await
                 })

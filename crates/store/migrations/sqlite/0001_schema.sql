@@ -509,6 +509,16 @@ CREATE TABLE raw_diamonds_nivoda (
     updated_at        INTEGER NOT NULL
 ) STRICT;
 
+-- The table that each feed with a definition writes. Two feeds write the same table only if their keys cannot meet.
+CREATE TABLE feed_tables (
+    feed       TEXT NOT NULL PRIMARY KEY REFERENCES feeds ON DELETE CASCADE,
+    -- The table in lower case, because SQLite ignores the case of names.
+    table_name TEXT NOT NULL,
+    -- The part of the key that only rows of this feed have, as {"appends": false, "constants": {"region": "eu"}}.
+    claim      TEXT NOT NULL
+) STRICT;
+CREATE INDEX feed_tables_name ON feed_tables (table_name);
+
 -- Which version of a record is in the table of its feed, for feeds with a definition. The table belongs to the user, so
 -- the columns of the consolidation cannot be there.
 CREATE TABLE feed_records (

@@ -7,6 +7,7 @@ use crate::{Error, Schema, Store, Tx};
 use sqlx::{PgConnection, SqliteConnection};
 use std::collections::BTreeMap;
 use tidemill_core::feed_definition::target::{TableName, Target};
+use tidemill_core::table_claim::TableClaim;
 
 /// Columns with the type to which a text is cast. A cast to a domain, or to a type with a length, would cut the text,
 /// so it is the base type without a length. `format_type` adds the schema of types outside of `pg_catalog`.
@@ -82,6 +83,7 @@ impl Tx<'_> {
             primary_key: into.primary_key.clone(),
             deleted_at: into.deleted_at.clone(),
             unique_keys,
+            claim: TableClaim::of(into),
         }))
     }
 
