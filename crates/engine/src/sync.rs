@@ -11,6 +11,7 @@ mod consolidator;
 mod copy;
 mod coverage;
 mod definition;
+mod delete_rows;
 mod evaluate;
 mod feeds;
 mod lost_columns;

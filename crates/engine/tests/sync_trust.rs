@@ -21,6 +21,8 @@ mod locked_table;
 mod lookups;
 #[path = "sync_trust/numbers.rs"]
 mod numbers;
+#[path = "sync_trust/refused_deletes.rs"]
+mod refused_deletes;
 #[path = "sync_trust/shared_tables.rs"]
 mod shared_tables;
 
@@ -62,6 +64,11 @@ tidemill_testkit::on_both! {
     numbers::restored_source_lowers_the_watermark,
     numbers::watermark_of_another_cursor_is_replaced,
     numbers::large_number_is_a_watermark,
+    refused_deletes::foreign_key_keeps_its_row_and_no_other,
+    refused_deletes::deferred_foreign_key_keeps_its_row_and_no_other,
+    refused_deletes::record_with_a_kept_row_that_returns_is_accepted,
+    refused_deletes::rows_that_refer_to_each_other_are_deleted,
+    refused_deletes::flagged_record_with_a_foreign_key_is_rejected_alone,
     shared_tables::second_feed_of_a_table_is_refused,
     shared_tables::refusal_does_not_name_a_feed_of_another_project,
     shared_tables::feeds_with_different_constants_share_a_table,

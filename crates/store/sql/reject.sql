@@ -19,11 +19,17 @@ SELECT feed, record_id, run_id, partition_id, stage, reason, payload, times, fir
 
 -- name: reject_clear (postgres)
 -- Keeps the records that this sync itself could not read or store: the canonical row was built from an older record.
+-- A rebuild, which has no sync, keeps the rows that could not be deleted and are still there.
 -- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
-DELETE FROM {ops}.rejected_rows
- WHERE feed = $1 AND record_id = ANY ($2) AND (stage IN ('map', 'upsert') OR run_id <> $3)
+DELETE FROM {ops}.rejected_rows r
+ WHERE r.feed = $1 AND r.record_id = ANY ($2)
+   AND (r.stage IN ('map', 'upsert') OR r.run_id <> $3
+        OR r.stage = 'delete' AND NOT EXISTS (SELECT FROM {ops}.feed_records f
+            WHERE f.feed = r.feed AND f.record_id = r.record_id AND f.state = 'active'))
 
 -- name: reject_clear (sqlite)
-DELETE FROM {ops}.rejected_rows
- WHERE feed = $1 AND record_id IN (SELECT value FROM json_each($2))
-   AND (stage IN ('map', 'upsert') OR run_id <> $3)
+DELETE FROM {ops}.rejected_rows AS r
+ WHERE r.feed = $1 AND r.record_id IN (SELECT value FROM json_each($2))
+   AND (r.stage IN ('map', 'upsert') OR r.run_id <> $3
+        OR r.stage = 'delete' AND NOT EXISTS (SELECT 1 FROM {ops}.feed_records f
+            WHERE f.feed = r.feed AND f.record_id = r.record_id AND f.state = 'active'))

@@ -316,6 +316,18 @@ impl Error {
         matches!(code.parse::<u32>().map(|code| code & 0xff), Ok(18..=20))
     }
 
+    /// Returns the error with its causes, and with the detail of PostgreSQL, which names the key that it refused.
+    pub fn reason(&self) -> String {
+        let text = chain(self);
+        let Self::Database { source, .. } = self else { return text };
+        let database = source.as_database_error();
+        let postgres = database.and_then(|error| error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>());
+        match postgres.and_then(sqlx::postgres::PgDatabaseError::detail) {
+            Some(detail) => format!("{text}: {detail}"),
+            None => text,
+        }
+    }
+
     /// Returns whether every later call of this process would fail too: no permission, no schema, another version, a
     /// malformed request. Other permanent errors may concern a single row.
     pub fn is_hopeless(&self) -> bool {

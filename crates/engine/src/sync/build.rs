@@ -205,7 +205,11 @@ impl ConsolidationContext {
                 Err(error) if error.is_bad_value() => {
                     tx.rollback_to_savepoint().await?;
                     if to - from == 1 {
-                        rejects.push(rows.reject(from, &error));
+                        let mut reject = rows.reject(from, &error);
+                        if reject.stage == Stage::Delete {
+                            reject.reason = tx.describe_refusal(&self.tables, &error).await?;
+                        }
+                        rejects.push(reject);
                     } else {
                         let middle = from.midpoint(to);
                         spans.extend([(middle, to), (from, middle)]);
@@ -235,14 +239,18 @@ impl Rows<'_> {
 
     /// Describes a row that the database refused.
     fn reject(self, index: usize, error: &Error) -> NewReject {
-        let (record_id, payload) = match self {
+        let (record_id, payload, stage) = match self {
             Self::Diamonds(all) => {
                 let stone = &all[index].stone;
-                (stone.stone_id.clone(), serde_json::to_string(stone).unwrap_or_default())
+                (stone.stone_id.clone(), serde_json::to_string(stone).unwrap_or_default(), Stage::Upsert)
             }
-            Self::Target(all) => (all[index].record_id.clone(), format!("{:?}", all[index].values)),
+            Self::Target(all) => {
+                let row = &all[index];
+                let stage = if row.is_deleted { Stage::Delete } else { Stage::Upsert };
+                (row.record_id.clone(), format!("{:?}", row.values), stage)
+            }
         };
-        NewReject { record_id, stage: Stage::Upsert, reason: crate::retry_policy::chain(error), payload }
+        NewReject { record_id, stage, reason: error.reason(), payload }
     }
 }
 

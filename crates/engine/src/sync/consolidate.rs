@@ -311,10 +311,10 @@ impl Syncs {
 const BATCH_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Longest idle time of a transaction: the database ends it, so that a frozen replica does not block the others.
-const IDLE_SECS: u32 = 30;
+pub(super) const IDLE_SECS: u32 = 30;
 
 /// Longest wait for a lock: another session may have locked the user's table.
-const LOCK_WAIT_SECS: u32 = 5;
+pub(super) const LOCK_WAIT_SECS: u32 = 5;
 
 /// Why a consolidation cannot start.
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! Repricing: applies changed rules to stored stones, without fetching anything.
 
 use super::Syncs;
-use super::consolidate::{ConsolidationContext, WriteCounts};
+use super::consolidate::{ConsolidationContext, IDLE_SECS, LOCK_WAIT_SECS, WriteCounts};
 use tidemill_core::Timestamp;
 use tidemill_core::batch_size::BatchSize;
 use tidemill_core::feed_definition::target::WriteDisposition;
@@ -200,6 +200,8 @@ impl Syncs {
             .store()
             .write(move |mut tx| {
                 Box::pin(async move {
+                    tx.limit_idle(IDLE_SECS).await?;
+                    tx.limit_locks(LOCK_WAIT_SECS).await?;
                     // A repricing with other rules waits for this lock, and then processes these stones again.
                     tx.lock_feed(&context.tables.feed).await?;
                     if tx.pin_rules(now).await? != context.built.rules_version {

@@ -693,7 +693,7 @@ CREATE TABLE {ops}.rejected_rows (
     first_at     timestamptz NOT NULL,
     last_at      timestamptz NOT NULL,
     PRIMARY KEY (feed, record_id),
-    CONSTRAINT reject_stage_is_known CHECK (stage = ANY ('{fetch,store,map,upsert}'))
+    CONSTRAINT reject_stage_is_known CHECK (stage = ANY ('{fetch,store,map,upsert,delete}'))
 );
 
 -- Ranges of the partition field that the watermark passed without their records.

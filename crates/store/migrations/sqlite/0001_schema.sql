@@ -640,7 +640,7 @@ CREATE TABLE rejected_rows (
     first_at     INTEGER NOT NULL,
     last_at      INTEGER NOT NULL,
     PRIMARY KEY (feed, record_id),
-    CONSTRAINT reject_stage_is_known CHECK (stage IN ('fetch', 'store', 'map', 'upsert'))
+    CONSTRAINT reject_stage_is_known CHECK (stage IN ('fetch', 'store', 'map', 'upsert', 'delete'))
 ) STRICT;
 
 -- Ranges of the partition field that the watermark passed without their records.
