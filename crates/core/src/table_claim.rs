@@ -39,9 +39,8 @@ impl TableClaim {
     }
 }
 
-/// Returns the constant of a column in a form that is equal for all values that a database may take for equal: the type
-/// of the table's column can ignore case, outer spaces, or the spelling of a number. `None` for types with more
-/// spellings, such as times.
+/// Returns the constant of a column, spelled alike for values that a database may take for equal. The type of the
+/// table's column can ignore case, outer spaces, or leading zeros. `None` for types with more spellings, such as times.
 fn comparable(column: &Column) -> Option<String> {
     let ColumnSource::Constant(literal) = &column.source else { return None };
     let text = match column.cast_literal(literal).ok()? {

@@ -15,6 +15,7 @@ mod delete_rows;
 mod evaluate;
 mod feeds;
 mod lost_columns;
+mod moved_values;
 mod operate;
 mod page;
 mod pager;

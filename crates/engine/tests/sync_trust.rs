@@ -19,6 +19,8 @@ mod formats;
 mod locked_table;
 #[path = "sync_trust/lookups.rs"]
 mod lookups;
+#[path = "sync_trust/moved_values.rs"]
+mod moved_values;
 #[path = "sync_trust/numbers.rs"]
 mod numbers;
 #[path = "sync_trust/refused_deletes.rs"]
@@ -64,6 +66,15 @@ tidemill_testkit::on_both! {
     numbers::restored_source_lowers_the_watermark,
     numbers::watermark_of_another_cursor_is_replaced,
     numbers::large_number_is_a_watermark,
+    moved_values::values_of_a_nullable_column_swap_rows,
+    moved_values::values_of_a_deferrable_constraint_swap_rows,
+    moved_values::rebuild_writes_values_that_moved,
+    moved_values::duplicate_value_stays_rejected_and_others_move,
+    moved_values::duplicate_value_of_a_deferrable_constraint_stays_rejected,
+    moved_values::required_column_is_rejected_with_the_statement_that_helps,
+    moved_values::column_whose_changes_cascade_is_never_emptied,
+    moved_values::value_of_a_vanished_record_is_free_after_its_deletion,
+    moved_values::refused_record_that_left_the_source_gets_no_row,
     refused_deletes::foreign_key_keeps_its_row_and_no_other,
     refused_deletes::deferred_foreign_key_keeps_its_row_and_no_other,
     refused_deletes::record_with_a_kept_row_that_returns_is_accepted,

@@ -105,8 +105,8 @@ SELECT f.record_id, f.row_key, f.built_hash, f.state
  CROSS JOIN {ops}.feed_records f ON f.feed = $1 AND f.record_id = g.id
 
 -- name: row_claims (postgres)
--- The row keys in $2 that belong to an active record which is not in $3, also of other feeds that write the table: a
--- feed can get the part of the key that another feed had before.
+-- The row keys in $2 that belong to an active record which is not in $3. Records of other feeds that write the table
+-- count, too. A feed can get the part of the key that another feed had before.
 -- Differs: lists are arrays on PostgreSQL and JSON on SQLite. SQLite keeps the order of a cross join: it would search
 -- the list for each record.
 SELECT g.row_key AS value

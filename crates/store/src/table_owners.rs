@@ -120,8 +120,8 @@ fn refusal(feed: &Feed, table: &TableName, other: &TableOwner) -> Refusal {
         "a feed of another project".to_owned()
     };
     let message = format!(
-        "{owner} already writes the table `{table}`: rows of feed `{}` with the same key would overwrite and delete its \
-         rows",
+        "{owner} already writes the table `{table}`: rows of feed `{}` with the same key would overwrite and delete \
+         its rows",
         feed.feed
     );
     let hint = "name another table in `into.table`, or add a column with a different `constant` to the \

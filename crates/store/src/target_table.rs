@@ -7,9 +7,11 @@ mod plan;
 mod proof;
 mod rows;
 mod statements;
+mod unique;
 mod usage;
 
 pub(crate) use names::table_key;
+pub use unique::UniqueKeys;
 
 use crate::catalog::Statement;
 use crate::{Error, Refusal, RefusalCode};

@@ -108,6 +108,8 @@ impl<'a> BatchCursor<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct WriteCounts {
     pub(super) rejected: usize,
+    /// Number of those that a unique key refused: they are written again at the end.
+    pub(super) moved: usize,
     /// Bytes of the records that were read.
     pub(super) bytes: usize,
 }
@@ -240,7 +242,8 @@ impl Syncs {
                     while began.elapsed() < BATCH_TIME_MAX
                         && let Some(ids) = cursor.next_ids()
                     {
-                        let written = context.write_open(&mut tx, ids, settings.upsert, now).await?;
+                        let name = Some(partition.partition_id.as_str());
+                        let written = context.write_open(&mut tx, ids, name, settings.upsert, now).await?;
                         rejected += written.rejected;
                         cursor.learn(written.bytes);
                     }

@@ -320,6 +320,9 @@ impl Syncs {
             }
             let is_proven = proof.unwrap_or(false);
             let is_clean = Box::pin(self.delete_vanished(&sync, &context, is_proven, stop)).await?;
+            if is_clean {
+                self.write_moved(&context).await?;
+            }
             // Complete only when no page is open, including those in the batches of other replicas.
             if is_clean && self.complete(id, &message.receipt).await? {
                 return Ok(true);

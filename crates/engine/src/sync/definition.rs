@@ -2,6 +2,7 @@
 
 use super::Syncs;
 use super::feeds::{FeedChange, check_uses, network};
+use super::plan::PlanError;
 use tidemill_core::definition::DefinitionError;
 use tidemill_core::feed::{Feed, REST_KIND};
 use tidemill_core::feed_definition::target::ContractMode;
@@ -117,6 +118,14 @@ impl Syncs {
         claim.await
     }
 
+    /// Claims the table of a feed before a sync. The table of another feed fails the sync.
+    pub(super) async fn claim_table_for_sync(&self, feed: &Feed) -> Result<(), PlanError> {
+        match self.claim_table(feed).await {
+            Err(Error::Refused(refusal)) => Err(PlanError::Refused(with_hint(refusal))),
+            other => Ok(other?),
+        }
+    }
+
     /// Creates the table of a feed, or adds columns to it. Returns the plan of the remaining changes.
     pub async fn create_table(&self, feed: &str) -> Result<FeedTablePlan, Error> {
         let record = self.engine.store().feed(feed.to_owned()).await?;
@@ -209,7 +218,7 @@ fn shown(feed: &str, definition: &FeedDefinition, plan: TablePlan) -> FeedTableP
 }
 
 /// Returns a refusal and what to do about it as one text.
-pub(super) fn with_hint(Refusal { message, hint, .. }: Refusal) -> String {
+fn with_hint(Refusal { message, hint, .. }: Refusal) -> String {
     hint.map_or(message.clone(), |hint| format!("{message}; {hint}"))
 }
 

@@ -7,8 +7,8 @@ use tidemill_core::records::Stage;
 use tidemill_store::{Error, FeedTables, NewReject, Tx};
 use uuid::Uuid;
 
-/// Most attempts to delete the rows of one call. Rows of one table can refer to each other, so a row that was refused is
-/// tried again after the others. The next full sync tries the rest.
+/// Most attempts to delete the rows of one call. Rows of one table can refer to each other, so a row that was refused
+/// is tried again after the others. The next full sync tries the rest.
 const ATTEMPTS_MAX: usize = 8;
 
 /// Number of records in a call.

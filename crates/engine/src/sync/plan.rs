@@ -2,7 +2,6 @@
 
 use super::Syncs;
 use super::circuit::FeedAccessError;
-use super::definition::with_hint;
 use super::feeds::sealed_end;
 use super::scan::top_of;
 use std::sync::Arc;
@@ -107,10 +106,7 @@ impl Syncs {
         if feed.feed.project_id != claim.project_id {
             return Err(PlanError::OtherProject(name));
         }
-        match self.claim_table(&feed.feed).await {
-            Err(Error::Refused(refusal)) => return Err(PlanError::Refused(with_hint(refusal))),
-            other => other?,
-        }
+        self.claim_table_for_sync(&feed.feed).await?;
         self.restart_outage(&name).await?;
         if let Some(planned) = self.resume(claim, holder, tidemill_feeds::digest(&feed.feed)).await? {
             return Ok(planned);

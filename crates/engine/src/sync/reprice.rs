@@ -30,9 +30,7 @@ enum RepriceBatch {
     Priced {
         last: String,
         count: usize,
-        rejected: usize,
-        /// Bytes of the records.
-        bytes: usize,
+        written: WriteCounts,
     },
     /// No stone was left.
     Empty,
@@ -171,12 +169,18 @@ impl Syncs {
             }
             let batch = self.reprice_batch(context.clone(), after.clone(), limit).await?;
             let (count, rejected) = match batch {
-                RepriceBatch::Priced { last, count, rejected, bytes } => {
+                RepriceBatch::Priced { last, count, written: WriteCounts { rejected, moved, bytes } } => {
                     after = last;
                     batch_size.record(count, bytes);
-                    (count, rejected)
+                    // Rows that a unique key refused are counted at the end.
+                    (count.saturating_sub(moved), rejected.saturating_sub(moved))
                 }
-                RepriceBatch::Empty => return Ok((done, None)),
+                RepriceBatch::Empty => {
+                    let moved = self.write_moved(&context).await?;
+                    done.stones += moved.written;
+                    done.rejected += moved.left;
+                    return Ok((done, None));
+                }
                 RepriceBatch::Outdated => {
                     done.rules_version = self.pin_now(feed, now).await?;
                     let begin = RepriceCursor { rules_version: done.rules_version, after: String::new() };
@@ -214,9 +218,8 @@ impl Syncs {
                     }
                     let Some(last) = stones.last().cloned() else { return Ok(RepriceBatch::Empty) };
                     let count = stones.len();
-                    let WriteCounts { rejected, bytes } =
-                        context.write_open(&mut tx, stones, settings.upsert, now).await?;
-                    Ok(RepriceBatch::Priced { last, count, rejected, bytes })
+                    let written = context.write_open(&mut tx, stones, None, settings.upsert, now).await?;
+                    Ok(RepriceBatch::Priced { last, count, written })
                 })
             })
             .await

@@ -5,7 +5,7 @@ use tidemill_core::feed::Feed;
 use tidemill_core::run::RunState;
 use tidemill_engine::sync::FeedChange;
 use tidemill_store::{Error, RefusalCode};
-use tidemill_testkit::interface::Kind;
+use tidemill_testkit::interface::{Kind, PlainSql};
 use tidemill_testkit::list_api::ListApi;
 use tidemill_testkit::rest_fixture::{ITEMS, TABLE};
 
@@ -22,7 +22,8 @@ fn definition(api: &ListApi, feed: &str, table: &str, region: Option<&str>) -> S
          resource: {{path: /items, data_selector: data, primary_key: id}}\n\
          paginator: {{type: offset, offset_param: offset, limit: 20, limit_param: limit}}\n\
          trust: {{total_path: total}}\ndeletes: {{threshold: 1}}\n\
-         into:\n  table: {table}\n  primary_key: {key}\n  columns:\n    id: {{nullable: false}}\n    n: {{type: decimal}}\n{column}",
+         into:\n  table: {table}\n  primary_key: {key}\n  columns:\n    id: {{nullable: false}}\n    \
+         n: {{type: decimal}}\n{column}",
         api.base_url
     )
 }
@@ -196,18 +197,42 @@ pub(crate) async fn sync_that_loses_its_table_writes_no_row(kind: Kind) {
     feeds.fixture.close().await;
 }
 
+/// Holds the owners of tables back until two transactions wait for them. SQLite has one writer at a time.
+struct HeldOwners(Option<sqlx::Transaction<'static, sqlx::Postgres>>);
+
+impl HeldOwners {
+    async fn hold(plain: &PlainSql) -> Self {
+        let PlainSql::Postgres(pool) = plain else { return Self(None) };
+        let mut tx = pool.begin().await.expect("a transaction");
+        let locked = sqlx::raw_sql("LOCK TABLE ops.feed_tables IN SHARE MODE").execute(&mut *tx).await;
+        locked.expect("the table is locked");
+        Self(Some(tx))
+    }
+
+    async fn release_together(self, plain: &PlainSql) {
+        let Some(tx) = self.0 else { return };
+        let waiting =
+            "SELECT count(*) FROM pg_locks WHERE relation = 'ops.feed_tables'::regclass AND NOT granted";
+        let began = tokio::time::Instant::now();
+        while plain.number(waiting).await.expect("locks are counted") < 2 {
+            assert!(began.elapsed().as_secs() < 60, "two transactions wait within a minute");
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        tx.commit().await.expect("the lock is released");
+    }
+}
+
 pub(crate) async fn one_of_two_simultaneous_feeds_gets_the_table(kind: Kind) {
     let feeds = TwoFeeds::open(kind).await;
-    for round in 0..20 {
-        let table = format!("public.t{round}");
-        let syncs = &feeds.fixture.base.syncs;
-        let (one, other) = tokio::join!(
-            syncs.put_feed(feeds.change("default", &format!("a{round}"), &table, None)),
-            syncs.put_feed(feeds.change("default", &format!("b{round}"), &table, None)),
-        );
-        assert!(one.is_ok() != other.is_ok(), "{one:?} {other:?}");
-        let refused = one.err().or(other.err()).and_then(|error| error.refusal_code());
-        assert_eq!(refused, Some(RefusalCode::KeyConflict), "round {round}");
-    }
+    let (syncs, plain) = (&feeds.fixture.base.syncs, &feeds.fixture.base.base.plain);
+    let held = HeldOwners::hold(plain).await;
+    let (one, other, ()) = tokio::join!(
+        syncs.put_feed(feeds.change("default", ITEMS, TABLE, None)),
+        syncs.put_feed(feeds.change("default", OTHER, TABLE, None)),
+        held.release_together(plain),
+    );
+    assert!(one.is_ok() != other.is_ok(), "{one:?} {other:?}");
+    let refused = one.err().or(other.err()).and_then(|error| error.refusal_code());
+    assert_eq!(refused, Some(RefusalCode::KeyConflict));
     feeds.fixture.close().await;
 }

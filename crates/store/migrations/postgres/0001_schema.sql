@@ -692,6 +692,8 @@ CREATE TABLE {ops}.rejected_rows (
     times        integer NOT NULL DEFAULT 1,
     first_at     timestamptz NOT NULL,
     last_at      timestamptz NOT NULL,
+    -- Whether a unique key of the table refused the row: it is written again after the deletes of the sync.
+    is_unique_violation boolean NOT NULL DEFAULT false,
     PRIMARY KEY (feed, record_id),
     CONSTRAINT reject_stage_is_known CHECK (stage = ANY ('{fetch,store,map,upsert,delete}'))
 );

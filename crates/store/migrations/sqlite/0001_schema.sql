@@ -639,6 +639,8 @@ CREATE TABLE rejected_rows (
     times        INTEGER NOT NULL DEFAULT 1,
     first_at     INTEGER NOT NULL,
     last_at      INTEGER NOT NULL,
+    -- Whether a unique key of the table refused the row: it is written again after the deletes of the sync.
+    is_unique_violation INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (feed, record_id),
     CONSTRAINT reject_stage_is_known CHECK (stage IN ('fetch', 'store', 'map', 'upsert', 'delete'))
 ) STRICT;

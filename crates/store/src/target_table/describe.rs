@@ -236,7 +236,9 @@ async fn check_constraints(conn: &mut SqliteConnection, name: &TableName) -> Res
 }
 
 /// Groups the columns of indexes, which are sorted by index.
-fn grouped(columns: impl Iterator<Item = sqlx::Result<(i64, String)>>) -> Result<Vec<Vec<String>>, Error> {
+pub(super) fn grouped(
+    columns: impl Iterator<Item = sqlx::Result<(i64, String)>>,
+) -> Result<Vec<Vec<String>>, Error> {
     let mut groups: Vec<(i64, Vec<String>)> = Vec::new();
     for column in columns {
         let (index, name) = column.map_err(failed)?;
