@@ -251,6 +251,23 @@ impl AbsentRecords {
     }
 
     /// Returns the ids of the records.
+    pub fn ids(&self) -> &[String] {
+        &self.0
+    }
+
+    /// Returns the records at these positions.
+    #[must_use]
+    pub fn slice(&self, positions: std::ops::Range<usize>) -> Self {
+        Self(self.0.get(positions).unwrap_or_default().to_vec())
+    }
+
+    /// Returns the records that meet a condition.
+    #[must_use]
+    pub fn filter(&self, is_kept: impl Fn(&str) -> bool) -> Self {
+        Self(self.0.iter().filter(|id| is_kept(id)).cloned().collect())
+    }
+
+    /// Returns the ids of the records.
     pub fn into_ids(self) -> Vec<String> {
         self.0
     }

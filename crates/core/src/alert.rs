@@ -202,9 +202,7 @@ pub fn command(kind: AlertKind, subject: &str, feed: Option<&str>, run: Option<&
         AlertKind::SyncRecovered
         | AlertKind::DeleteLimit
         | AlertKind::AbsenceUnproven
-        | AlertKind::LedgerDifference => {
-            run.map(|run| format!("tidemill sync show {}", run.in_shell()))
-        }
+        | AlertKind::LedgerDifference => run.map(|run| format!("tidemill sync show {}", run.in_shell())),
         AlertKind::RecordsRejected => feed.map(|feed| format!("tidemill feed rejects {feed}")),
         AlertKind::WatermarkCopy => feed.map(|feed| format!("tidemill feed show {feed}")),
         AlertKind::WatermarkOld => feed.map(|feed| format!("tidemill feed sync {feed}")),

@@ -49,6 +49,7 @@ pub mod signature;
 pub mod stats;
 pub mod sync;
 pub mod sync_ledger;
+pub mod table_claim;
 pub mod task;
 pub mod text;
 pub mod time;

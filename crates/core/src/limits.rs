@@ -99,6 +99,8 @@ pub const RETRY_AFTER_SECS_MAX: u64 = 5 * 60;
 /// Bytes of records that a page, or one read of consolidation and repricing, loads into memory. At least one record is
 /// always read.
 pub const READ_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Rows refused by a unique key that are written again in one transaction.
+pub const UNIQUE_ROWS_MAX: usize = 10_000;
 /// Requests per second to a feed, over all workers.
 pub const FEED_RATE: u32 = 25;
 /// Stones that one request reprices at most.

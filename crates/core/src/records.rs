@@ -234,6 +234,8 @@ labelled! {
         Map = "map",
         /// The canonical table rejected it.
         Upsert = "upsert",
+        /// The table refused to delete its row.
+        Delete = "delete",
     }
 }
 
@@ -249,7 +251,7 @@ labelled! {
     }
 }
 
-/// A record that was rejected and is not in the canonical table.
+/// A record that was rejected: the canonical table does not have its current state.
 #[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reject {

@@ -23,8 +23,14 @@ mod ledgers;
 mod locked_table;
 #[path = "sync_trust/lookups.rs"]
 mod lookups;
+#[path = "sync_trust/moved_values.rs"]
+mod moved_values;
 #[path = "sync_trust/numbers.rs"]
 mod numbers;
+#[path = "sync_trust/refused_deletes.rs"]
+mod refused_deletes;
+#[path = "sync_trust/shared_tables.rs"]
+mod shared_tables;
 #[path = "sync_trust/slipping_source.rs"]
 mod slipping_source;
 
@@ -88,6 +94,27 @@ tidemill_testkit::on_both! {
     numbers::restored_source_lowers_the_watermark,
     numbers::watermark_of_another_cursor_is_replaced,
     numbers::large_number_is_a_watermark,
+    moved_values::values_of_a_nullable_column_swap_rows,
+    moved_values::values_of_a_deferrable_constraint_swap_rows,
+    moved_values::rebuild_writes_values_that_moved,
+    moved_values::duplicate_value_stays_rejected_and_others_move,
+    moved_values::duplicate_value_of_a_deferrable_constraint_stays_rejected,
+    moved_values::required_column_is_rejected_with_the_statement_that_helps,
+    moved_values::column_whose_changes_cascade_is_never_emptied,
+    moved_values::value_of_a_vanished_record_is_free_after_its_deletion,
+    moved_values::refused_record_that_left_the_source_gets_no_row,
+    refused_deletes::foreign_key_keeps_its_row_and_no_other,
+    refused_deletes::deferred_foreign_key_keeps_its_row_and_no_other,
+    refused_deletes::record_with_a_kept_row_that_returns_is_accepted,
+    refused_deletes::rows_that_refer_to_each_other_are_deleted,
+    refused_deletes::flagged_record_with_a_foreign_key_is_rejected_alone,
+    shared_tables::second_feed_of_a_table_is_refused,
+    shared_tables::refusal_does_not_name_a_feed_of_another_project,
+    shared_tables::feeds_with_different_constants_share_a_table,
+    shared_tables::changed_definition_releases_its_table,
+    shared_tables::sync_into_the_table_of_another_feed_fails,
+    shared_tables::sync_that_loses_its_table_writes_no_row,
+    shared_tables::one_of_two_simultaneous_feeds_gets_the_table,
     answers::html_fails_the_sync_and_loses_nothing,
     answers::invalid_json_fails_the_sync_and_loses_nothing,
     answers::deep_json_fails_the_sync_and_loses_nothing,

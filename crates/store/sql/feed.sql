@@ -44,6 +44,41 @@ UPDATE {ops}.feeds
    SET copied_updated_at = coalesce($2, copied_updated_at), copied_at = coalesce($3, {now}), copy_error = $4
  WHERE feed = $1
 
+-- name: feed_table_lock (postgres)
+-- Serializes feeds that claim tables. Transactions that write a table are not blocked.
+-- Differs: several processes may apply definitions at once. SQLite has one writer at a time.
+LOCK TABLE {ops}.feed_tables IN SHARE ROW EXCLUSIVE MODE
+
+-- name: feed_table_lock (sqlite)
+SELECT 1
+
+-- name: feed_table_put
+INSERT INTO {ops}.feed_tables (feed, table_name, claim) VALUES ($1, $2, $3)
+ON CONFLICT (feed) DO UPDATE SET table_name = excluded.table_name, claim = excluded.claim
+
+-- name: feed_table_get
+SELECT t.feed, f.project_id, t.table_name, t.claim
+  FROM {ops}.feed_tables t JOIN {ops}.feeds f ON f.feed = t.feed
+ WHERE t.feed = $1
+
+-- name: feed_table_others
+SELECT t.feed, f.project_id, t.table_name, t.claim
+  FROM {ops}.feed_tables t JOIN {ops}.feeds f ON f.feed = t.feed
+ WHERE t.table_name = $1 AND t.feed <> $2
+ ORDER BY t.feed
+
+-- name: feed_table_hold (postgres)
+-- Reads the row of a feed, which no other transaction changes until this one ends.
+-- Differs: SQLite has one writer at a time and needs no row locks.
+SELECT t.feed, f.project_id, t.table_name, t.claim
+  FROM {ops}.feed_tables t JOIN {ops}.feeds f ON f.feed = t.feed
+ WHERE t.feed = $1 FOR SHARE OF t
+
+-- name: feed_table_hold (sqlite)
+SELECT t.feed, f.project_id, t.table_name, t.claim
+  FROM {ops}.feed_tables t JOIN {ops}.feeds f ON f.feed = t.feed
+ WHERE t.feed = $1
+
 -- name: watermark_note
 INSERT INTO {ops}.watermark_changes (feed, changed_at, before_at, after_at, run_id, by_whom, note)
 VALUES ($1, coalesce($2, {now}), $3, $4, $5, $6, $7)

@@ -121,20 +121,23 @@ SELECT f.record_id, f.row_key, f.built_hash, f.state
  CROSS JOIN {ops}.feed_records f ON f.feed = $1 AND f.record_id = g.id
 
 -- name: row_claims (postgres)
--- The row keys in $2 that belong to an active record which is not in $3.
+-- The row keys in $2 that belong to an active record which is not in $3. Records of other feeds that write the table
+-- count, too. A feed can get the part of the key that another feed had before.
 -- Differs: lists are arrays on PostgreSQL and JSON on SQLite. SQLite keeps the order of a cross join: it would search
 -- the list for each record.
 SELECT g.row_key AS value
   FROM (SELECT DISTINCT unnest($2::text[]) COLLATE "C" AS row_key) g
  WHERE EXISTS (SELECT FROM {ops}.feed_records f
-                WHERE f.feed = $1 AND f.row_key = g.row_key AND f.state = 'active' AND NOT f.record_id = ANY ($3)
+                WHERE f.feed IN (SELECT $1 UNION ALL SELECT t.feed FROM {ops}.feed_tables t WHERE t.table_name = $4)
+                  AND f.row_key = g.row_key AND f.state = 'active' AND NOT (f.feed = $1 AND f.record_id = ANY ($3))
                OFFSET 0)
 
 -- name: row_claims (sqlite)
 SELECT DISTINCT g.value AS value
   FROM json_each($2) g
- CROSS JOIN {ops}.feed_records f ON f.feed = $1 AND f.row_key = g.value
- WHERE f.state = 'active' AND f.record_id NOT IN (SELECT value FROM json_each($3))
+ CROSS JOIN (SELECT $1 AS feed UNION SELECT t.feed FROM {ops}.feed_tables t WHERE t.table_name = $4) o
+ CROSS JOIN {ops}.feed_records f ON f.feed = o.feed AND f.row_key = g.value
+ WHERE f.state = 'active' AND NOT (f.feed = $1 AND f.record_id IN (SELECT value FROM json_each($3)))
 
 -- name: row_put (postgres)
 -- Differs: PostgreSQL writes a batch with one statement over arrays, SQLite with one statement per row.

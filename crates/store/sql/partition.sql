@@ -122,6 +122,11 @@ UPDATE {sync}.partition_progress SET consolidated_to = $4, consolidated = consol
        ledger = $7
  WHERE run_id = $1 AND partition_id = $2 AND consolidated_to = $3
 
+-- name: partition_refused_less
+-- Rows that were rejected and are written now.
+UPDATE {sync}.partition_progress SET refused = refused - $3
+ WHERE run_id = $1 AND partition_id = $2 AND refused >= $3
+
 -- name: partition_anew
 -- Consolidates every record again, because the pricing rules have changed. Waits for batches in progress.
 UPDATE {sync}.partition_progress SET consolidated_to = 0, consolidated = 0, refused = 0, ledger = '{}'

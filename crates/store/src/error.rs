@@ -325,6 +325,30 @@ impl Error {
         matches!(code.parse::<u32>().map(|code| code & 0xff), Ok(18..=20))
     }
 
+    /// Returns whether a unique key refused a row. A merge never violates the key that identifies its rows.
+    pub fn is_unique_violation(&self) -> bool {
+        let Self::Database { source, .. } = self else { return false };
+        let Some(database) = source.as_database_error() else { return false };
+        let is_postgres = database.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().is_some();
+        match database.code().as_deref() {
+            Some("23505") => is_postgres,
+            Some("1555" | "2067") => !is_postgres,
+            Some(_) | None => false,
+        }
+    }
+
+    /// Returns the error with its causes, and with the detail of PostgreSQL, which names the key that it refused.
+    pub fn reason(&self) -> String {
+        let text = chain(self);
+        let Self::Database { source, .. } = self else { return text };
+        let database = source.as_database_error();
+        let postgres = database.and_then(|error| error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>());
+        match postgres.and_then(sqlx::postgres::PgDatabaseError::detail) {
+            Some(detail) => format!("{text}: {detail}"),
+            None => text,
+        }
+    }
+
     /// Returns whether every later call of this process would fail too: no permission, no schema, another version, a
     /// malformed request. Other permanent errors may concern a single row.
     pub fn is_hopeless(&self) -> bool {

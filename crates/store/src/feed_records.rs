@@ -66,19 +66,26 @@ impl Tx<'_> {
         Ok(entries.into_iter().map(|entry| (entry.record_id.clone(), entry)).collect())
     }
 
-    /// Returns those of the keys that active records other than these have.
+    /// Returns the stored key of a record's row.
+    pub async fn row_key(&mut self, feed: &str, record: &str) -> Result<Option<String>, Error> {
+        let entries = self.record_entries(feed, vec![record.to_owned()]).await?;
+        Ok(entries.into_values().next().and_then(|entry| entry.row_key))
+    }
+
+    /// Returns those of the keys that active records other than these have, of all feeds that write the table.
     pub(crate) async fn claimed_keys(
         &mut self,
         feed: &str,
         keys: &BTreeSet<String>,
         records: &[&str],
+        table: &str,
     ) -> Result<Vec<String>, Error> {
         let keys = SqlTextList(keys.iter().cloned().collect());
         let records = SqlTextList(records.iter().map(|id| (*id).to_owned()).collect());
         on!(
             self,
             catalog::ROW_CLAIMS,
-            [feed, keys.clone(), records.clone()],
+            [feed, keys.clone(), records.clone(), table],
             fetch_all,
             "read records of a feed"
         )?

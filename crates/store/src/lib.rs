@@ -63,6 +63,7 @@ mod sync_ledgers;
 mod sync_messages;
 mod sync_runs;
 mod syncs;
+mod table_owners;
 mod target_table;
 mod tasks;
 mod tx;
@@ -106,7 +107,7 @@ pub use postgres::PoolWaits;
 pub use prune::PruneCounts;
 pub use queue::{PurgeCounts, Queue, QueueFuture, ReceiveRequest};
 pub use records::{BuildVersions, OpenRecord, OpenRecords};
-pub use rejects::{GapFilter, NewReject, RejectFilter, RejectPosition};
+pub use rejects::{GapFilter, NewReject, RejectFilter, RejectPosition, UniqueRefusal};
 pub use request_keys::{KeyClaim, RequestKey};
 pub use resource::Resource;
 pub use roles::Roles;
@@ -117,7 +118,7 @@ pub use store::{Clock, Options, Store};
 pub use sweep::SweptRun;
 pub use sync_messages::SyncMessage;
 pub use syncs::{PartitionCounts, SyncFilter, WholeSync};
-pub use target_table::{FeedTables, TablePlan, TargetColumn, TargetRow, TargetTable};
+pub use target_table::{FeedTables, TablePlan, TargetColumn, TargetRow, TargetTable, UniqueKeys};
 pub use tasks::{HeldTask, OpenOrders};
 pub use tidemill_core::run::{
     CancelOutcome, ClaimRuns, FinishRun, Holder, QueueOutcome, RetryOutcome, RunFilter,

@@ -345,6 +345,18 @@ impl Tx<'_> {
         Ok(moved.count() > 0)
     }
 
+    /// Lowers the number of rejected records of a partition, because their rows were written after all.
+    pub async fn lower_refused(&mut self, sync: Uuid, partition: &str, count: i64) -> Result<(), Error> {
+        on!(
+            self,
+            catalog::PARTITION_REFUSED_LESS,
+            [SqlUuid(sync), partition, count],
+            execute,
+            "count rejected records"
+        )?;
+        Ok(())
+    }
+
     /// Records which worker reads a partition, and the message that it received.
     pub async fn begin_worker_run(
         &mut self,

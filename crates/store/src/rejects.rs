@@ -52,6 +52,26 @@ pub struct NewReject {
     pub payload: String,
 }
 
+/// A rejected record whose row a unique key of the table refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UniqueRefusal {
+    pub record_id: String,
+    /// Last sync that rejected it.
+    pub run_id: Uuid,
+    /// Partition of that sync.
+    pub partition_id: Option<String>,
+}
+
+impl FromColumns for UniqueRefusal {
+    fn read(row: &impl Columns) -> sqlx::Result<Self> {
+        Ok(Self {
+            record_id: row.text("record_id")?,
+            run_id: row.uuid("run_id")?,
+            partition_id: row.text_or_null("partition_id")?,
+        })
+    }
+}
+
 /// Which rejected records to list.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RejectFilter {
@@ -118,6 +138,44 @@ impl Tx<'_> {
             execute,
             "store a rejected record"
         )?;
+        Ok(())
+    }
+
+    /// Marks rejected records whose row a unique key of the table refused.
+    pub async fn mark_unique_refusals(&mut self, feed: &str, records: Vec<String>) -> Result<(), Error> {
+        let records = SqlTextList(records);
+        on!(self, catalog::REJECT_UNIQUE_MARK, [feed, records.clone()], execute, "store a rejected record")?;
+        Ok(())
+    }
+
+    /// Returns the last rejected records whose row a unique key refused. `full_sync` is a sync that has read all
+    /// records of the source: the marks of records that it did not read are removed.
+    pub async fn unique_refusals(
+        &mut self,
+        feed: &str,
+        full_sync: Option<Uuid>,
+        limit: usize,
+    ) -> Result<Vec<UniqueRefusal>, Error> {
+        if let Some(sync) = full_sync {
+            let binds = (feed, SqlUuid(sync));
+            on!(self, catalog::REJECT_UNIQUE_FORGET, [binds.0, binds.1], execute, "read rejected records")?;
+        }
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        on!(self, catalog::REJECT_UNIQUE_LIST, [feed, limit], fetch_all, "read rejected records")?
+            .records("read rejected records")
+    }
+
+    /// Counts the rejected records whose row a unique key refused.
+    pub async fn count_unique_refusals(&mut self, feed: &str) -> Result<i64, Error> {
+        let found =
+            on!(self, catalog::REJECT_UNIQUE_COUNT, [feed], fetch_optional, "count rejected records")?;
+        Ok(found.record("count rejected records")?.unwrap_or(0))
+    }
+
+    /// Adds to the reasons of rejected records what a user can do about them.
+    pub async fn add_advice(&mut self, feed: &str, records: Vec<String>, advice: &str) -> Result<(), Error> {
+        let records = SqlTextList(records);
+        on!(self, catalog::REJECT_ADVICE, [feed, records.clone(), advice], execute, "explain rejections")?;
         Ok(())
     }
 

@@ -7,7 +7,11 @@ mod plan;
 mod proof;
 mod rows;
 mod statements;
+mod unique;
 mod usage;
+
+pub(crate) use names::table_key;
+pub use unique::UniqueKeys;
 
 use crate::catalog::Statement;
 use crate::{Error, Refusal, RefusalCode};
@@ -15,6 +19,7 @@ use std::sync::Arc;
 use tidemill_core::feed::RawTable;
 use tidemill_core::feed_definition::cast::ColumnValue;
 use tidemill_core::feed_definition::target::{TableName, WriteDisposition};
+use tidemill_core::table_claim::TableClaim;
 
 /// The tables of one feed.
 #[derive(Debug, Clone)]
@@ -44,6 +49,8 @@ pub struct TargetTable {
     pub deleted_at: Option<String>,
     /// Columns of each unique index that a merge can use.
     pub unique_keys: Vec<Vec<String>>,
+    /// The rows that the feed may write.
+    pub claim: TableClaim,
 }
 
 /// A column of a user's table.

@@ -22,7 +22,7 @@ const NEW_KEYS_MAX: usize = 50;
 type MappingResult = (OpenRecord, Result<MappedRecord, MapError>);
 
 /// A row that is ready to be written.
-enum BuiltRow {
+pub(super) enum BuiltRow {
     Diamond(Box<PricedDiamond>),
     /// A row, and the optional columns whose field is absent from the record.
     Row(TargetRow, Vec<String>),
@@ -30,11 +30,19 @@ enum BuiltRow {
 }
 
 /// Why a record has no row.
-enum BuildError {
+pub(super) enum BuildError {
     /// The record is rejected with a reason.
     Reject(String),
     /// The schema contract fails the sync.
     Freeze(String),
+}
+
+/// Records that were rejected.
+#[derive(Default)]
+pub(super) struct Refusals {
+    pub(super) rejects: Vec<NewReject>,
+    /// Those of them whose row a unique key refused.
+    unique: Vec<String>,
 }
 
 impl ConsolidationContext {
@@ -43,9 +51,11 @@ impl ConsolidationContext {
         &self,
         tx: &mut Tx<'_>,
         records: Vec<String>,
+        partition: Option<&str>,
         upsert: usize,
         now: Option<Timestamp>,
     ) -> Result<WriteCounts, Error> {
+        tx.hold_table(&self.tables).await?;
         let mut written = WriteCounts::default();
         let mut refused = BTreeSet::new();
         let mut outcomes = Outcomes::new();
@@ -54,7 +64,7 @@ impl ConsolidationContext {
             let open = tx.open_records(&self.tables, left, self.built, READ_BYTES_MAX).await?;
             written.bytes += open.bytes;
             left = open.left;
-            let (mut diamonds, mut rows, mut rejects) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut diamonds, mut rows, mut refusals) = (Vec::new(), Vec::new(), Refusals::default());
             let mut absent = AbsentColumns::default();
             for (record, mapped) in self.map_all(open.read).await? {
                 match self.build(&record, mapped) {
@@ -64,7 +74,7 @@ impl ConsolidationContext {
                         rows.push(row);
                     }
                     Ok(BuiltRow::Deleted(row)) => rows.push(row),
-                    Err(BuildError::Reject(reason)) => rejects.push(NewReject {
+                    Err(BuildError::Reject(reason)) => refusals.rejects.push(NewReject {
                         record_id: record.record_id,
                         stage: Stage::Map,
                         reason,
@@ -77,16 +87,21 @@ impl ConsolidationContext {
                     }
                 }
             }
-            self.keep_lost_columns(tx, absent, &mut rows, &mut rejects, now).await?;
+            self.keep_lost_columns(tx, absent, &mut rows, &mut refusals.rejects, now).await?;
             let flagged = self.flagged_with_rows(tx, &rows).await?;
             for chunk in diamonds.chunks(upsert.max(1)) {
-                self.write_rows(tx, Rows::Diamonds(chunk), &mut rejects, now).await?;
+                self.write_rows(tx, Rows::Diamonds(chunk), &mut refusals, now).await?;
             }
             for chunk in rows.chunks(upsert.max(1)) {
-                self.write_rows(tx, Rows::Target(chunk), &mut rejects, now).await?;
+                self.write_rows(tx, Rows::Target(chunk), &mut refusals, now).await?;
             }
+            let Refusals { rejects, unique } = refusals;
             for reject in &rejects {
-                tx.reject(&self.tables.feed, self.sync, None, reject, now).await?;
+                tx.reject(&self.tables.feed, self.sync, partition, reject, now).await?;
+            }
+            written.moved += unique.len();
+            if !unique.is_empty() {
+                tx.mark_unique_refusals(&self.tables.feed, unique).await?;
             }
             let stones = diamonds.into_iter().map(|diamond| (diamond.stone.stone_id, ListedOutcome::Stored));
             outcomes.extend(stones.chain(rows.into_iter().map(row_outcome)).map(|(id, of)| (id, Some(of))));
@@ -112,7 +127,7 @@ impl ConsolidationContext {
     }
 
     /// Maps records outside the threads of the runtime, because expressions may take long over large records.
-    async fn map_all(&self, records: Vec<OpenRecord>) -> Result<Vec<MappingResult>, Error> {
+    pub(super) async fn map_all(&self, records: Vec<OpenRecord>) -> Result<Vec<MappingResult>, Error> {
         let source = self.source.clone();
         let map = move || {
             let mapped = records.into_iter().map(|record| {
@@ -126,7 +141,7 @@ impl ConsolidationContext {
         tokio::task::spawn_blocking(map).await.map_err(failed)
     }
 
-    fn build(
+    pub(super) fn build(
         &self,
         record: &OpenRecord,
         mapped: Result<MappedRecord, MapError>,
@@ -197,11 +212,11 @@ impl ConsolidationContext {
     }
 
     /// Writes rows. If the database refuses one, it is found by bisection and rejected, and the rest is written.
-    async fn write_rows(
+    pub(super) async fn write_rows(
         &self,
         tx: &mut Tx<'_>,
         rows: Rows<'_>,
-        rejects: &mut Vec<NewReject>,
+        refusals: &mut Refusals,
         now: Option<Timestamp>,
     ) -> Result<(), Error> {
         let mut spans = vec![(0, rows.len())];
@@ -218,7 +233,14 @@ impl ConsolidationContext {
                 Err(error) if error.is_bad_value() => {
                     tx.rollback_to_savepoint().await?;
                     if to - from == 1 {
-                        rejects.push(rows.reject(from, &error));
+                        let mut reject = rows.reject(from, &error);
+                        if reject.stage == Stage::Delete {
+                            reject.reason = tx.describe_refusal(&self.tables, &error).await?;
+                        }
+                        if self.tables.target.is_some() && error.is_unique_violation() {
+                            refusals.unique.push(reject.record_id.clone());
+                        }
+                        refusals.rejects.push(reject);
                     } else {
                         let middle = from.midpoint(to);
                         spans.extend([(middle, to), (from, middle)]);
@@ -233,7 +255,7 @@ impl ConsolidationContext {
 
 /// Rows of one table.
 #[derive(Clone, Copy)]
-enum Rows<'a> {
+pub(super) enum Rows<'a> {
     Diamonds(&'a [PricedDiamond]),
     Target(&'a [TargetRow]),
 }
@@ -248,14 +270,18 @@ impl Rows<'_> {
 
     /// Describes a row that the database refused.
     fn reject(self, index: usize, error: &Error) -> NewReject {
-        let (record_id, payload) = match self {
+        let (record_id, payload, stage) = match self {
             Self::Diamonds(all) => {
                 let stone = &all[index].stone;
-                (stone.stone_id.clone(), serde_json::to_string(stone).unwrap_or_default())
+                (stone.stone_id.clone(), serde_json::to_string(stone).unwrap_or_default(), Stage::Upsert)
             }
-            Self::Target(all) => (all[index].record_id.clone(), format!("{:?}", all[index].values)),
+            Self::Target(all) => {
+                let row = &all[index];
+                let stage = if row.is_deleted { Stage::Delete } else { Stage::Upsert };
+                (row.record_id.clone(), format!("{:?}", row.values), stage)
+            }
         };
-        NewReject { record_id, stage: Stage::Upsert, reason: crate::retry_policy::chain(error), payload }
+        NewReject { record_id, stage, reason: error.reason(), payload }
     }
 }
 

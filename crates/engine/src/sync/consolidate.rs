@@ -115,6 +115,8 @@ impl<'a> BatchCursor<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct WriteCounts {
     pub(super) rejected: usize,
+    /// Number of those that a unique key refused: they are written again at the end.
+    pub(super) moved: usize,
     /// Bytes of the records that were read.
     pub(super) bytes: usize,
     /// Rows that were deleted because their records are flagged.
@@ -251,7 +253,8 @@ impl Syncs {
                     while began.elapsed() < BATCH_TIME_MAX
                         && let Some(ids) = cursor.next_ids()
                     {
-                        let written = context.write_open(&mut tx, ids, settings.upsert, now).await?;
+                        let name = Some(partition.partition_id.as_str());
+                        let written = context.write_open(&mut tx, ids, name, settings.upsert, now).await?;
                         rejected += written.rejected;
                         deleted_by_flag += written.deleted_by_flag;
                         outcomes.extend(written.outcomes);
@@ -335,10 +338,10 @@ impl Syncs {
 const BATCH_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Longest idle time of a transaction: the database ends it, so that a frozen replica does not block the others.
-const IDLE_SECS: u32 = 30;
+pub(super) const IDLE_SECS: u32 = 30;
 
 /// Longest wait for a lock: another session may have locked the user's table.
-const LOCK_WAIT_SECS: u32 = 5;
+pub(super) const LOCK_WAIT_SECS: u32 = 5;
 
 /// Why a consolidation cannot start.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,6 @@
 
 use super::circuit::{FeedAccessError, FeedWait};
 use super::consolidate::{BatchOutcome, ConsolidationContext, ConsolidationSetupError};
-use super::coverage::{Counter, OnOutage, PartitionCoverage};
 use super::evaluate::fail;
 use super::slots::FeedTasks;
 use super::{CONSOLIDATOR_LABEL, Syncs, delta};
@@ -17,12 +16,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_core::Timestamp;
-use tidemill_core::absence::{EvidenceGap, ListEvidence, evidence_of_partitions};
 use tidemill_core::alert::AlertKind;
-use tidemill_core::feed::RunType;
 use tidemill_core::message::Message;
 use tidemill_core::queue::{CONSOLIDATE, DeadLetter, DeliveryCounting, ReceivedMessage, WORK_DONE};
-use tidemill_core::records::{Partition, Sync};
+use tidemill_core::records::Sync;
 use tidemill_core::sync::SyncState;
 use tidemill_store::{Class, Error, Queue as _, ReceiveRequest, RefusalCode, catch_panic};
 use tokio::sync::watch;
@@ -87,7 +84,7 @@ impl Outcomes {
 
 /// Why a consolidation did not complete.
 #[derive(Debug, thiserror::Error)]
-enum ConsolidationError {
+pub(super) enum ConsolidationError {
     /// It failed and is retried; the delivery counts.
     #[error("{0}")]
     Retry(String),
@@ -322,60 +319,15 @@ impl Syncs {
                 None => *evidence.insert(self.sync_evidence(&sync, &context, stop).await?),
             };
             let is_clean = Box::pin(self.delete_vanished(&sync, &context, decided, stop)).await?;
+            if is_clean {
+                self.write_moved(&context).await?;
+            }
             // Complete only when no page is open, including those in the batches of other replicas.
             if is_clean && self.complete(id, &message.receipt).await? {
                 return Ok(true);
             }
             tokio::time::sleep(PAUSE_MAX).await;
         }
-    }
-
-    /// Decides whether a sync has read every record of the source, and stores that. Records that are in no partition
-    /// fail the sync, before any record is deleted as absent.
-    async fn sync_evidence(
-        &self,
-        sync: &Sync,
-        context: &ConsolidationContext,
-        stop: &watch::Receiver<bool>,
-    ) -> Result<ListEvidence, ConsolidationError> {
-        let unchecked = ListEvidence::Missing(EvidenceGap::Unchecked);
-        // Partitions that failed leave gaps, which are recorded.
-        let counts = self.engine.store().read_counts(sync.run_id).await?;
-        if counts.completed < counts.expected {
-            return Ok(unchecked);
-        }
-        let counter = Counter {
-            feed: sync.feed.clone(),
-            run: sync.ops_run_id.clone(),
-            source: context.source.clone(),
-            updated_from: sync.updated_from,
-            outage: OnOutage::GiveBack { stop: stop.clone(), wait: context.wait.clone() },
-        };
-        let partitions = self.engine.store().partitions(sync.run_id).await?;
-        // Partitions of gaps cover other windows of time.
-        let own: Vec<&Partition> = partitions.iter().filter(|one| one.gap_id.is_none()).collect();
-        let covered = self.check_coverage_at_end(&own, &counter).await?;
-        if sync.run_type != RunType::Full {
-            return Ok(unchecked);
-        }
-        let lists = ListEvidence::weakest(own.iter().map(|one| ListEvidence::parse(one.evidence.as_deref())));
-        let evidence = match covered {
-            PartitionCoverage::Complete(Some(whole)) if lists.gap().is_none() => {
-                let read = self.engine.store().count_distinct(sync.run_id).await?;
-                evidence_of_partitions(lists, read, whole)
-            }
-            PartitionCoverage::Complete(_) => lists,
-            PartitionCoverage::Unknown if lists.gap().is_some() => lists,
-            PartitionCoverage::Unknown => ListEvidence::Missing(EvidenceGap::PartitionsUncounted),
-            PartitionCoverage::Gap(error) => return Err(ConsolidationError::Permanent(error.to_string())),
-        };
-        let (id, word) = (sync.run_id, evidence.gap().is_none().then(|| evidence.as_str()));
-        let stored = self
-            .engine
-            .store()
-            .write(move |mut tx| Box::pin(async move { tx.record_evidence(id, word).await }));
-        stored.await?;
-        Ok(evidence)
     }
 
     /// Runs concurrent batches until none is left.

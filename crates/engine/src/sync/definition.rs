@@ -2,6 +2,7 @@
 
 use super::Syncs;
 use super::feeds::{FeedChange, check_uses, network};
+use super::plan::PlanError;
 use tidemill_core::definition::DefinitionError;
 use tidemill_core::feed::{Feed, REST_KIND};
 use tidemill_core::feed_definition::target::{ColumnType, ContractMode};
@@ -83,15 +84,46 @@ impl Syncs {
         let text = change.definition.unwrap_or_default();
         let feed = self.with_definition(change.feed, &text).await?;
         let definition = definition_in(&feed)?;
-        let plan = self.engine.store().plan_table(&definition.into).await?;
-        Ok(shown(&feed.feed, &definition, plan))
+        self.plan_owned(&feed, &definition).await
     }
 
     /// Returns the changes that the table of a feed needs.
     pub async fn table_plan(&self, feed: &str) -> Result<FeedTablePlan, Error> {
-        let definition = definition_in(&self.engine.store().feed(feed.to_owned()).await?.feed)?;
-        let plan = self.engine.store().plan_table(&definition.into).await?;
-        Ok(shown(feed, &definition, plan))
+        let feed = self.engine.store().feed(feed.to_owned()).await?.feed;
+        let definition = definition_in(&feed)?;
+        self.plan_owned(&feed, &definition).await
+    }
+
+    /// Plans the table of a definition. A table of another feed is a problem of the plan.
+    async fn plan_owned(&self, feed: &Feed, definition: &FeedDefinition) -> Result<FeedTablePlan, Error> {
+        let mut plan = self.engine.store().plan_table(&definition.into).await?;
+        if let Some(refusal) = self.engine.store().table_conflict(feed, &definition.into).await? {
+            plan.problems.insert(0, with_hint(refusal));
+        }
+        Ok(shown(&feed.feed, definition, plan))
+    }
+
+    /// Checks before a feed writes its table that it owns it, or makes it the owner: the feed may have been stored by
+    /// a version that did not know owners.
+    pub(super) async fn claim_table(&self, feed: &Feed) -> Result<(), Error> {
+        let Some(Ok(definition)) = feed.definition() else { return Ok(()) };
+        let feed = feed.clone();
+        let claim = self.engine.store().write(move |mut tx| {
+            Box::pin(async move {
+                tx.skip_audit();
+                tx.lock_feed(&feed.feed).await?;
+                tx.claim_table(&feed, &definition.into).await
+            })
+        });
+        claim.await
+    }
+
+    /// Claims the table of a feed before a sync. The table of another feed fails the sync.
+    pub(super) async fn claim_table_for_sync(&self, feed: &Feed) -> Result<(), PlanError> {
+        match self.claim_table(feed).await {
+            Err(Error::Refused(refusal)) => Err(PlanError::Refused(with_hint(refusal))),
+            other => Ok(other?),
+        }
     }
 
     /// Creates the table of a feed, or adds columns to it. Returns the plan of the remaining changes.
@@ -200,6 +232,11 @@ fn decimal_warning(columns: &[Column], statements: &[String]) -> Option<String> 
          use CAST({first} AS REAL) in queries",
         names.join(", ")
     ))
+}
+
+/// Returns a refusal and what to do about it as one text.
+fn with_hint(Refusal { message, hint, .. }: Refusal) -> String {
+    hint.map_or(message.clone(), |hint| format!("{message}; {hint}"))
 }
 
 fn refused(message: String) -> Error {

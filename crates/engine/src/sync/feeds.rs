@@ -316,6 +316,9 @@ impl Syncs {
                     let created = tx.create_project(project, &[SYNC_ENV.to_owned()], now).await?;
                     let changed = tx.put_feed(&stored.feed, stored.copy_url.as_deref(), now).await?;
                     tx.create_raw_table(&stored.feed.raw_table()).await?;
+                    if let Some(Ok(definition)) = stored.feed.definition() {
+                        tx.claim_table(&stored.feed, &definition.into).await?;
+                    }
                     if !created && !changed {
                         tx.skip_audit();
                     }

@@ -106,6 +106,7 @@ impl Syncs {
         if feed.feed.project_id != claim.project_id {
             return Err(PlanError::OtherProject(name));
         }
+        self.claim_table_for_sync(&feed.feed).await?;
         self.restart_outage(&name).await?;
         if let Some(planned) = self.resume(claim, holder, tidemill_feeds::digest(&feed.feed)).await? {
             return Ok(planned);

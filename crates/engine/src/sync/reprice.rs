@@ -1,7 +1,7 @@
 //! Repricing: applies changed rules to stored stones, without fetching anything.
 
 use super::Syncs;
-use super::consolidate::{ConsolidationContext, WriteCounts};
+use super::consolidate::{ConsolidationContext, IDLE_SECS, LOCK_WAIT_SECS, WriteCounts};
 use tidemill_core::Timestamp;
 use tidemill_core::batch_size::BatchSize;
 use tidemill_core::feed_definition::target::WriteDisposition;
@@ -30,9 +30,7 @@ enum RepriceBatch {
     Priced {
         last: String,
         count: usize,
-        rejected: usize,
-        /// Bytes of the records.
-        bytes: usize,
+        written: WriteCounts,
     },
     /// No stone was left.
     Empty,
@@ -148,6 +146,9 @@ impl Syncs {
         let rebuilds = source
             .definition()
             .is_some_and(|definition| definition.into.write_disposition != WriteDisposition::Append);
+        if from.is_none() {
+            self.claim_table(&record.feed).await?;
+        }
         if from.is_none() && rebuilds {
             // Rows may have been changed or removed by hand.
             self.forget_rows(feed).await?;
@@ -168,12 +169,18 @@ impl Syncs {
             }
             let batch = self.reprice_batch(context.clone(), after.clone(), limit).await?;
             let (count, rejected) = match batch {
-                RepriceBatch::Priced { last, count, rejected, bytes } => {
+                RepriceBatch::Priced { last, count, written: WriteCounts { rejected, moved, bytes, .. } } => {
                     after = last;
                     batch_size.record(count, bytes);
-                    (count, rejected)
+                    // Rows that a unique key refused are counted at the end.
+                    (count.saturating_sub(moved), rejected.saturating_sub(moved))
                 }
-                RepriceBatch::Empty => return Ok((done, None)),
+                RepriceBatch::Empty => {
+                    let moved = self.write_moved(&context).await?;
+                    done.stones += moved.written;
+                    done.rejected += moved.left;
+                    return Ok((done, None));
+                }
                 RepriceBatch::Outdated => {
                     done.rules_version = self.pin_now(feed, now).await?;
                     let begin = RepriceCursor { rules_version: done.rules_version, after: String::new() };
@@ -197,6 +204,8 @@ impl Syncs {
             .store()
             .write(move |mut tx| {
                 Box::pin(async move {
+                    tx.limit_idle(IDLE_SECS).await?;
+                    tx.limit_locks(LOCK_WAIT_SECS).await?;
                     // A repricing with other rules waits for this lock, and then processes these stones again.
                     tx.lock_feed(&context.tables.feed).await?;
                     if tx.pin_rules(now).await? != context.built.rules_version {
@@ -209,9 +218,8 @@ impl Syncs {
                     }
                     let Some(last) = stones.last().cloned() else { return Ok(RepriceBatch::Empty) };
                     let count = stones.len();
-                    let WriteCounts { rejected, bytes, .. } =
-                        context.write_open(&mut tx, stones, settings.upsert, now).await?;
-                    Ok(RepriceBatch::Priced { last, count, rejected, bytes })
+                    let written = context.write_open(&mut tx, stones, None, settings.upsert, now).await?;
+                    Ok(RepriceBatch::Priced { last, count, written })
                 })
             })
             .await

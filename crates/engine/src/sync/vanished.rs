@@ -3,7 +3,8 @@
 
 use super::Syncs;
 use super::circuit::FeedAccessError;
-use super::consolidate::ConsolidationContext;
+use super::consolidate::{ConsolidationContext, IDLE_SECS, LOCK_WAIT_SECS};
+use super::delete_rows::delete_rows;
 use super::plan::record_event;
 use super::verify::Verified;
 use std::collections::BTreeSet;
@@ -15,7 +16,7 @@ use tidemill_core::feed::RunType;
 use tidemill_core::feed_definition::target::WriteDisposition;
 use tidemill_core::records::Sync;
 use tidemill_core::sync::SyncState;
-use tidemill_store::{Error, UnseenCounts};
+use tidemill_store::{Error, Tx, UnseenCounts};
 use tokio::sync::watch;
 
 /// Records that are verified and marked at once.
@@ -218,7 +219,8 @@ impl Syncs {
         }
     }
 
-    /// Marks records as deleted. Returns false if the sync is no longer being consolidated.
+    /// Marks records as deleted, except those whose rows the table refuses to delete. Returns false if the sync is no
+    /// longer being consolidated.
     async fn mark_deleted(
         &self,
         sync: &Sync,
@@ -229,16 +231,25 @@ impl Syncs {
             return Ok(true);
         }
         let (tables, id, now) = (context.tables.clone(), sync.run_id, self.now());
+        let run = sync.ops_run_id.clone();
         self.engine
             .store()
             .write(move |mut tx| {
                 Box::pin(async move {
+                    tx.limit_idle(IDLE_SECS).await?;
+                    tx.limit_locks(LOCK_WAIT_SECS).await?;
+                    // The note about refused rows is an event of the run, which is locked before its sync.
+                    tx.lock_run(&run).await?;
                     let locked = tx.lock_sync(id).await?;
-                    if locked.is_none_or(|sync| sync.state != SyncState::Consolidating) {
+                    let Some(sync) = locked.filter(|sync| sync.state == SyncState::Consolidating) else {
                         return Ok(false);
+                    };
+                    tx.hold_table(&tables).await?;
+                    let counts = delete_rows(&mut tx, &tables, id, gone, now).await?;
+                    if counts.refused > 0 {
+                        note_refused(&mut tx, &sync, now).await?;
                     }
-                    let deleted = tx.delete_records(&tables, gone, now).await?;
-                    tx.add_deleted(id, i64::try_from(deleted).unwrap_or(i64::MAX), now).await
+                    tx.add_deleted(id, i64::try_from(counts.deleted).unwrap_or(i64::MAX), now).await
                 })
             })
             .await
@@ -262,13 +273,7 @@ impl Syncs {
     }
 
     /// Records once why this number of rows is kept although their records were not seen, and raises an alert.
-    async fn note_kept(
-        &self,
-        sync: &Sync,
-        note: String,
-        kept: i64,
-        alert: AlertKind,
-    ) -> Result<(), Error> {
+    async fn note_kept(&self, sync: &Sync, note: String, kept: i64, alert: AlertKind) -> Result<(), Error> {
         let (sync, now) = (sync.clone(), self.now());
         self.engine
             .store()
@@ -287,6 +292,20 @@ impl Syncs {
             })
             .await
     }
+}
+
+/// Records once per sync that the table refused to delete rows.
+async fn note_refused(tx: &mut Tx<'_>, sync: &Sync, now: Option<Timestamp>) -> Result<(), Error> {
+    let note = format!(
+        "the table refused to delete rows of vanished records, and the next full sync tries again; see `tidemill feed \
+         rejects {}`",
+        sync.feed
+    );
+    if sync.delete_note.as_deref() == Some(note.as_str()) {
+        return Ok(());
+    }
+    tx.record_delete_note(sync.run_id, Some(&note)).await?;
+    record_event(tx, sync, Level::Warn, &note, now).await
 }
 
 /// Returns whether the feed can be asked for single records. A lookup needs no evidence of a list.

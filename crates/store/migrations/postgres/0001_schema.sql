@@ -578,6 +578,16 @@ CREATE TABLE {sync}.raw_diamonds_nivoda (
     updated_at        timestamptz NOT NULL
 );
 
+-- The table that each feed with a definition writes. Two feeds write the same table only if their keys cannot meet.
+CREATE TABLE {ops}.feed_tables (
+    feed       text COLLATE "C" PRIMARY KEY REFERENCES {ops}.feeds ON DELETE CASCADE,
+    -- The schema and the table, as public.orders.
+    table_name text COLLATE "C" NOT NULL,
+    -- The part of the key that only rows of this feed have, as {"appends": false, "constants": {"region": "eu"}}.
+    claim      text NOT NULL
+);
+CREATE INDEX feed_tables_name ON {ops}.feed_tables (table_name);
+
 -- Which version of a record is in the table of its feed, for feeds with a definition. The table belongs to the user, so
 -- the columns of the consolidation cannot be there.
 CREATE TABLE {ops}.feed_records (
@@ -698,8 +708,10 @@ CREATE TABLE {ops}.rejected_rows (
     times        integer NOT NULL DEFAULT 1,
     first_at     timestamptz NOT NULL,
     last_at      timestamptz NOT NULL,
+    -- Whether a unique key of the table refused the row: it is written again after the deletes of the sync.
+    is_unique_violation boolean NOT NULL DEFAULT false,
     PRIMARY KEY (feed, record_id),
-    CONSTRAINT reject_stage_is_known CHECK (stage = ANY ('{fetch,store,map,upsert}'))
+    CONSTRAINT reject_stage_is_known CHECK (stage = ANY ('{fetch,store,map,upsert,delete}'))
 );
 
 -- Ranges of the partition field that the watermark passed without their records.

@@ -525,6 +525,16 @@ CREATE TABLE raw_diamonds_nivoda (
     updated_at        INTEGER NOT NULL
 ) STRICT;
 
+-- The table that each feed with a definition writes. Two feeds write the same table only if their keys cannot meet.
+CREATE TABLE feed_tables (
+    feed       TEXT NOT NULL PRIMARY KEY REFERENCES feeds ON DELETE CASCADE,
+    -- The table in lower case, because SQLite ignores the case of names.
+    table_name TEXT NOT NULL,
+    -- The part of the key that only rows of this feed have, as {"appends": false, "constants": {"region": "eu"}}.
+    claim      TEXT NOT NULL
+) STRICT;
+CREATE INDEX feed_tables_name ON feed_tables (table_name);
+
 -- Which version of a record is in the table of its feed, for feeds with a definition. The table belongs to the user, so
 -- the columns of the consolidation cannot be there.
 CREATE TABLE feed_records (
@@ -645,8 +655,10 @@ CREATE TABLE rejected_rows (
     times        INTEGER NOT NULL DEFAULT 1,
     first_at     INTEGER NOT NULL,
     last_at      INTEGER NOT NULL,
+    -- Whether a unique key of the table refused the row: it is written again after the deletes of the sync.
+    is_unique_violation INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (feed, record_id),
-    CONSTRAINT reject_stage_is_known CHECK (stage IN ('fetch', 'store', 'map', 'upsert'))
+    CONSTRAINT reject_stage_is_known CHECK (stage IN ('fetch', 'store', 'map', 'upsert', 'delete'))
 ) STRICT;
 
 -- Ranges of the partition field that the watermark passed without their records.

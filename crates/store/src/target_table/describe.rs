@@ -1,12 +1,13 @@
 //! Reads a user's table from the catalog of the database.
 
-use super::{TargetColumn, TargetTable, names, unusable};
+use super::{FeedTables, TargetColumn, TargetTable, names, unusable};
 use crate::codec::Columns as _;
 use crate::tx::Conn;
 use crate::{Error, Schema, Store, Tx};
 use sqlx::{PgConnection, SqliteConnection};
 use std::collections::BTreeMap;
 use tidemill_core::feed_definition::target::{TableName, Target};
+use tidemill_core::table_claim::TableClaim;
 
 /// Columns with the type to which a text is cast. A cast to a domain, or to a type with a length, would cut the text,
 /// so it is the base type without a length. `format_type` adds the schema of types outside of `pg_catalog`.
@@ -51,6 +52,35 @@ SELECT m.name FROM main.sqlite_master m
         OR EXISTS (SELECT 1 FROM pragma_foreign_key_list(m.name) k WHERE k.\"table\" = $1 COLLATE NOCASE))
  LIMIT 1";
 
+/// Columns that refer to a table.
+const SQLITE_REFERENCES: &str = "
+SELECT m.name || '.' || k.\"from\"
+  FROM main.sqlite_master m, pragma_foreign_key_list(m.name) k
+ WHERE m.type = 'table' AND k.\"table\" = $1 COLLATE NOCASE ORDER BY 1";
+
+/// Error code of SQLite for a violated foreign key.
+const SQLITE_FOREIGN_KEY: &str = "787";
+
+impl Tx<'_> {
+    /// Describes why the table of a feed refused a change. SQLite does not say which foreign key is violated, so the
+    /// columns that refer to the table are added.
+    pub async fn describe_refusal(&mut self, tables: &FeedTables, error: &Error) -> Result<String, Error> {
+        let reason = error.reason();
+        let (Conn::Sqlite(conn), Some(table)) = (&mut self.conn, &tables.target) else { return Ok(reason) };
+        let Error::Database { source, .. } = error else { return Ok(reason) };
+        let code = source.as_database_error().and_then(sqlx::error::DatabaseError::code);
+        if code.as_deref() != Some(SQLITE_FOREIGN_KEY) {
+            return Ok(reason);
+        }
+        let columns: Vec<String> = sqlx::query_scalar(SQLITE_REFERENCES)
+            .bind(&table.name.table)
+            .fetch_all(&mut **conn)
+            .await
+            .map_err(failed)?;
+        Ok(format!("{reason}: `{}` is referenced by {}", table.name, columns.join(", ")))
+    }
+}
+
 impl Store {
     /// Reads the table of a definition from the catalog. `None`: the table does not exist.
     pub async fn target_table(&self, into: &Target) -> Result<Option<TargetTable>, Error> {
@@ -82,6 +112,7 @@ impl Tx<'_> {
             primary_key: into.primary_key.clone(),
             deleted_at: into.deleted_at.clone(),
             unique_keys,
+            claim: TableClaim::of(into),
         }))
     }
 
@@ -205,7 +236,9 @@ async fn check_constraints(conn: &mut SqliteConnection, name: &TableName) -> Res
 }
 
 /// Groups the columns of indexes, which are sorted by index.
-fn grouped(columns: impl Iterator<Item = sqlx::Result<(i64, String)>>) -> Result<Vec<Vec<String>>, Error> {
+pub(super) fn grouped(
+    columns: impl Iterator<Item = sqlx::Result<(i64, String)>>,
+) -> Result<Vec<Vec<String>>, Error> {
     let mut groups: Vec<(i64, Vec<String>)> = Vec::new();
     for column in columns {
         let (index, name) = column.map_err(failed)?;

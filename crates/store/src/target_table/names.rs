@@ -15,6 +15,11 @@ pub(super) fn table_sql(schema: &Schema, name: &TableName) -> String {
     format!("{}.{}", quoted(&name.schema), quoted(&name.table))
 }
 
+/// Returns the name by which the database knows a table: equal for all spellings of one table.
+pub(crate) fn table_key(schema: &Schema, name: &TableName) -> String {
+    if schema.is_sqlite() { name.table.to_ascii_lowercase() } else { name.to_string() }
+}
+
 /// Returns a list of quoted columns.
 pub(super) fn columns_sql<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     names.into_iter().map(quoted).collect::<Vec<_>>().join(", ")

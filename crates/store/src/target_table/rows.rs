@@ -1,7 +1,7 @@
 //! Writes rows of a definition into the user's table, together with their entries in `feed_records`.
 
 use super::statements::{delete_postgres, delete_sqlite, upsert_postgres, upsert_sqlite, write_error};
-use super::{FeedTables, TargetColumn, TargetRow, TargetTable, bind, unusable};
+use super::{FeedTables, TargetColumn, TargetRow, TargetTable, bind, table_key, unusable};
 use crate::codec::SqlTime;
 use crate::feed_records::{NewRecordEntry, RecordEntry};
 use crate::tx::Conn;
@@ -114,7 +114,8 @@ impl Tx<'_> {
         if released.is_empty() {
             return Ok(0);
         }
-        for claimed in self.claimed_keys(&tables.feed, &released, records).await? {
+        let name = table_key(&self.context.schema, &table.name);
+        for claimed in self.claimed_keys(&tables.feed, &released, records, &name).await? {
             released.remove(&claimed);
         }
         let gone: Vec<Key> = released.iter().filter_map(|text| read_key(table, text)).collect();

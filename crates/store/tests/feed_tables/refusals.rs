@@ -163,7 +163,8 @@ async fn changed_types_and_keys_are_a_clear_error() {
 async fn missing_right_is_a_clear_error() {
     let shop = Shop::open(Kind::Postgres, orders()).await;
     let mut roles = TestRoles::new(&shop.fixture.url);
-    let grants = "GRANT USAGE ON SCHEMA ops TO {login}; GRANT ALL ON ops.feed_records TO {login}";
+    let grants =
+        "GRANT USAGE ON SCHEMA ops TO {login}; GRANT ALL ON ops.feed_records, ops.feed_tables TO {login}";
     let store = as_login(&shop.fixture, &mut roles, grants).await;
     let tables = shop.tables.clone();
     let refused = store
