@@ -9,7 +9,9 @@ DELETE FROM {ops}.runs WHERE run_id IN (
           FROM (SELECT r.run_id, r.finished_at, (SELECT coalesce(max(e.seq), 0) FROM {ops}.run_events e
                                                   WHERE e.run_id = r.run_id) AS events
                   FROM {ops}.runs r
-                 WHERE r.finished_at < $1 ORDER BY r.finished_at LIMIT $2) old) told
+                 -- Two bounds are a range, of which the planner expects few rows.
+                 WHERE r.finished_at >= {time_first} AND r.finished_at < $1
+                 ORDER BY r.finished_at LIMIT $2) old) told
      WHERE told.events_before < $3)
 RETURNING run_id AS value
 

@@ -10,10 +10,16 @@ coalesce($16, {time_first})
 -- while that exists, because $18 cannot express every time of the database.
 coalesce((SELECT c.created_at FROM {ops}.runs c WHERE c.run_id = $19), $18, {time_last})
 
+-- fragment: list_window
+-- The time and the page of a list for the run `r`, by the index runs_by_age or runs_of_env. The condition <= changes no
+-- result: with it, the planner knows that the bounds are a range, and expects few rows.
+r.created_at >= {list_start} AND r.created_at <= {list_end} AND (r.created_at, r.run_id) < ({list_end}, $19)
+
 -- fragment: run_filter (postgres)
 -- Differs: a prefix is a range only in byte order, which is a collation here and the default of SQLite.
--- All conditions of a filter, for the run `r`.
-r.created_at >= {list_start} AND r.created_at <= {list_end} AND (r.created_at, r.run_id) < ({list_end}, $19)
+-- All conditions of a filter, for the run `r`. IS TRUE excludes the index runs_by_age: the planner would read it
+-- completely to join it with a few runs.
+(r.created_at >= {list_start} AND (r.created_at, r.run_id) < ({list_end}, $19)) IS TRUE
 AND ($17 IS NULL OR r.created_at < $17) AND ($1 IS NULL OR (r.run_id >= $1 AND r.run_id < $2))
 AND ($4 IS NULL OR r.project_id = $4)
 AND ($5 IS NULL OR r.env_id = r.project_id || '/' || $5) AND ($6 IS NULL OR r.status = $6)
@@ -27,7 +33,7 @@ AND ($13 IS NULL OR CASE r.lane
      WHEN 'sync' THEN r.concurrency_key >= 'feed:' || $13 AND r.concurrency_key < 'feed:' || $14 END)
 
 -- fragment: run_filter (sqlite)
-r.created_at >= {list_start} AND r.created_at <= {list_end} AND (r.created_at, r.run_id) < ({list_end}, $19)
+(r.created_at >= {list_start} AND (r.created_at, r.run_id) < ({list_end}, $19)) IS TRUE
 AND ($17 IS NULL OR r.created_at < $17) AND ($1 IS NULL OR (r.run_id >= $1 AND r.run_id < $2))
 AND ($4 IS NULL OR r.project_id = $4)
 AND ($5 IS NULL OR r.env_id = r.project_id || '/' || $5) AND ($6 IS NULL OR r.status = $6)
@@ -50,7 +56,7 @@ UNION ALL SELECT t.run_id FROM {ops}.runs t WHERE t.gate = 'time' AND t.attentio
 -- The youngest first. The index runs_by_age gives the order and the page.
 SELECT {run_columns}
   FROM {ops}.runs r JOIN {ops}.label_sets s ON s.label_set_id = r.label_set_id
- WHERE {run_filter}
+ WHERE {list_window} AND {run_filter}
  ORDER BY r.created_at DESC, r.run_id DESC LIMIT $3
 
 -- name: run_list_id
@@ -161,8 +167,8 @@ SELECT {run_columns}
 WITH waiting AS MATERIALIZED ({queued_run_ids})
 SELECT {run_columns}
   FROM waiting w JOIN {ops}.runs r ON r.run_id = w.run_id JOIN {ops}.label_sets s ON s.label_set_id = r.label_set_id
- WHERE (r.created_at, r.run_id) > (coalesce((SELECT c.created_at FROM {ops}.runs c WHERE c.run_id = $2), $1,
-                                             {time_first}), $2)
+ WHERE ((r.created_at, r.run_id) > (coalesce((SELECT c.created_at FROM {ops}.runs c WHERE c.run_id = $2), $1,
+                                              {time_first}), $2)) IS TRUE
    AND (CAST($3 AS text) IS NULL OR r.project_id = $3)
  ORDER BY r.created_at, r.run_id LIMIT $4
 
@@ -189,7 +195,7 @@ SELECT {run_columns}
   FROM json_each($20) v
   JOIN {ops}.runs r ON r.run_id IN (
        SELECT r.run_id FROM {ops}.runs r
-        WHERE r.env_id = v.value AND {run_filter}
+        WHERE r.env_id = v.value AND {list_window} AND {run_filter}
         ORDER BY r.created_at DESC, r.run_id DESC LIMIT $3)
   JOIN {ops}.label_sets s ON s.label_set_id = r.label_set_id
  ORDER BY r.created_at DESC, r.run_id DESC LIMIT $3
