@@ -175,8 +175,8 @@ SELECT {run_columns}
 -- name: run_list_env (postgres)
 -- A page for each environment in $20, merged. PostgreSQL finds runs by their first event, which never changes, whereas
 -- every claim and every finish writes all indexes of a run again. Each event looks up its run by itself (OFFSET 0): a
--- merge would read all runs for an environment with few. Environment, time and id are one range here,
--- which only the index runs_of_env can answer.
+-- merge would read all runs for an environment with few. Environment, time and id are one range here, which only the
+-- index runs_of_env can answer.
 -- Differs: SQLite has no LATERAL, and PostgreSQL would compare the whole table with a subquery in the join condition.
 -- SQLite writes an index of runs only if its columns change.
 SELECT {run_columns}

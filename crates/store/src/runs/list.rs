@@ -66,9 +66,9 @@ impl Range {
 /// The time never comes from an id, because a caller may choose it.
 #[derive(Debug, PartialEq)]
 pub(super) struct Window {
-    /// Inclusive.
+    /// Earliest creation time, inclusive.
     pub(super) since: Option<SqlTime>,
-    /// Exclusive.
+    /// Latest creation time, exclusive.
     until: Option<SqlTime>,
     /// Time and id before which the list begins. The statement reads the time of a run that exists from its row.
     pub(super) end: (Option<SqlTime>, String),

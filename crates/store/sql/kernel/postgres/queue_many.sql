@@ -301,7 +301,8 @@ BEGIN
     END IF;
 
     IF v_is_new AND v_has_ids THEN
-        v_is_new := NOT EXISTS (SELECT FROM {ops}.removed_runs u WHERE u.part = 'events' AND u.run_id = ANY (v_run_ids));
+        v_is_new := NOT EXISTS (SELECT FROM {ops}.removed_runs u
+                                 WHERE u.part = 'events' AND u.run_id = ANY (v_run_ids));
     END IF;
     -- New ids cannot be taken. Without ON CONFLICT, PostgreSQL neither looks for them first nor confirms the rows
     -- later.
