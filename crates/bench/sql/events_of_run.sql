@@ -5,4 +5,4 @@ SELECT r.run_id, n + 1, 'log',
        'line ' || n || ' of the output of a command with many lines',
        CASE WHEN n % 10 = 0 THEN jsonb_build_object('number', n) ELSE '{}' END
   FROM generate_series(1, $1) n,
-       (SELECT run_id FROM ops.runs ORDER BY run_id DESC LIMIT 1) r
+       (SELECT run_id FROM ops.runs ORDER BY created_at DESC, run_id DESC LIMIT 1) r

@@ -37,9 +37,10 @@ pub(crate) async fn pages(cluster: &BenchCluster, plan: &Plan, report: &mut Repo
     log(&format!("pages of the console with {rows} runs, and {rows} events of one of them"));
     let (database, engine, mut conn) = database_with_runs(cluster, POOL_CONNECTIONS, rows).await?;
     fill(&mut conn, include_str!("../sql/events_of_run.sql"), rows, Triggers::Off).await?;
-    let long: String = sqlx::query_scalar("SELECT run_id FROM ops.runs ORDER BY run_id DESC LIMIT 1")
-        .fetch_one(&mut conn)
-        .await?;
+    let long: String =
+        sqlx::query_scalar("SELECT run_id FROM ops.runs ORDER BY created_at DESC, run_id DESC LIMIT 1")
+            .fetch_one(&mut conn)
+            .await?;
     let mut queued = Vec::new();
     for _ in 0..200 {
         queued.push(engine.queue(request()?).await?.run_id);

@@ -151,9 +151,10 @@ pub(crate) async fn lists(cluster: &BenchCluster, plan: &Plan, report: &mut Repo
 
 /// Each filter with a frequent value, and some with a rare one.
 async fn filters(conn: &mut PgConnection) -> Result<Vec<(&'static str, ListRuns)>> {
-    let some: String = sqlx::query_scalar("SELECT run_id FROM ops.runs ORDER BY run_id OFFSET 50000 LIMIT 1")
-        .fetch_one(&mut *conn)
-        .await?;
+    let some: String =
+        sqlx::query_scalar("SELECT run_id FROM ops.runs ORDER BY created_at, run_id OFFSET 50000 LIMIT 1")
+            .fetch_one(&mut *conn)
+            .await?;
     let at: tidemill_core::Timestamp = sqlx::query_scalar("SELECT queued_at FROM ops.runs WHERE run_id = $1")
         .bind(&some)
         .fetch_one(conn)

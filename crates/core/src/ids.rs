@@ -1,4 +1,4 @@
-//! Ids of runs, environments and workers. A run id contains its creation time, so ids sort by age.
+//! Ids of runs, environments and workers. No decision uses the time in an id: a caller may choose the id of a run.
 
 use crate::Timestamp;
 use std::fmt;
@@ -114,11 +114,6 @@ impl RunId {
         bytes[6] = 0x70 | high;
         bytes[7] = low;
         Self(format!("run-{}", Uuid::from_bytes(bytes)))
-    }
-
-    /// Returns the smallest id of a run created at `moment`: a bound for searches by age.
-    pub fn floor(moment: Timestamp) -> Self {
-        Self(format!("run-{}", uuid_v7(moment, Uuid::nil())))
     }
 
     /// Returns the trace id of this run: 32 hexadecimal digits derived from the run id.
@@ -259,11 +254,11 @@ mod tests {
     use chrono::{Duration, TimeZone, Utc};
 
     #[test]
-    fn run_ids_sort_by_age_and_floor_is_the_lower_bound() {
+    fn ids_that_tidemill_makes_sort_by_age() {
         let at = Utc.with_ymd_and_hms(2026, 2, 14, 10, 30, 0).unwrap();
         let early = RunId::new(at, Uuid::max());
         let late = RunId::new(at + Duration::milliseconds(1), Uuid::nil());
-        assert!(RunId::floor(at) <= early && early < late, "{early} {late}");
+        assert!(early < late, "{early} {late}");
     }
 
     #[test]

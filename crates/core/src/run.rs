@@ -1,7 +1,9 @@
 //! Lifecycle of a run: its states, its events and the transition function.
 
+mod cursor;
 mod operations;
 
+pub use cursor::{InvalidCursorError, RunCursor};
 pub use operations::{
     CancelOutcome, ClaimRuns, FailOutcome, FailRun, FinishRun, Holder, QueueOutcome, RetryOutcome, RunFilter,
 };

@@ -3,7 +3,7 @@
 -- name: graph_add
 INSERT INTO {ops}.graphs (run_id, project_id, name, workspace, digest, only_jobs, rerun_needed,
        submitted_by, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($9, {now}))
+SELECT r.run_id, $2, $3, $4, $5, $6, $7, $8, r.created_at FROM {ops}.runs r WHERE r.run_id = $1
 
 -- name: graph_get
 SELECT g.run_id, g.project_id, g.name, g.workspace, g.digest, g.only_jobs, g.rerun_needed, g.submitted_by,

@@ -49,14 +49,14 @@ SELECT j.job_id, j.name, j.code, j.task_number, j.task_id, j.agent_id, j.exit_co
   FROM unnest($3::text[]) AS u (value)
   JOIN {ops}.jobs j ON j.job_id = (SELECT k.job_id FROM {ops}.jobs k
                                     WHERE k.project_id = $1 AND k.workspace = $2 AND k.name = u.value
-                                    ORDER BY k.run_id DESC LIMIT 1)
+                                    ORDER BY k.created_at DESC, k.run_id DESC LIMIT 1)
 
 -- name: job_latest (sqlite)
 SELECT j.job_id, j.name, j.code, j.task_number, j.task_id, j.agent_id, j.exit_code
   FROM json_each($3) AS u
   JOIN {ops}.jobs j ON j.job_id = (SELECT k.job_id FROM {ops}.jobs k
                                     WHERE k.project_id = $1 AND k.workspace = $2 AND k.name = u.value
-                                    ORDER BY k.run_id DESC LIMIT 1)
+                                    ORDER BY k.created_at DESC, k.run_id DESC LIMIT 1)
 
 -- name: job_get
 SELECT {job_columns}

@@ -1,17 +1,28 @@
 -- Removes old rows, step by step.
 
 -- name: prune_runs
--- Ids sort by age: the oldest come first, and no younger run is read. Runs are removed while those before them have
--- fewer than $4 events. A run with more is removed too, and its events follow step by step.
+-- The runs that ended first. Runs are removed while those before them have fewer than $3 events. A run with more is
+-- removed too, and its events follow step by step.
 DELETE FROM {ops}.runs WHERE run_id IN (
     SELECT told.run_id FROM (
-        SELECT old.run_id, sum(old.events) OVER (ORDER BY old.run_id) - old.events AS events_before
-          FROM (SELECT r.run_id, (SELECT coalesce(max(e.seq), 0) FROM {ops}.run_events e
-                                   WHERE e.run_id = r.run_id) AS events
+        SELECT old.run_id, sum(old.events) OVER (ORDER BY old.finished_at, old.run_id) - old.events AS events_before
+          FROM (SELECT r.run_id, r.finished_at, (SELECT coalesce(max(e.seq), 0) FROM {ops}.run_events e
+                                                  WHERE e.run_id = r.run_id) AS events
                   FROM {ops}.runs r
-                 WHERE r.run_id < $1 AND r.finished_at < $2 ORDER BY r.run_id LIMIT $3) old) told
-     WHERE told.events_before < $4)
+                 -- Two bounds are a range, of which the planner expects few rows.
+                 WHERE r.finished_at >= {time_first} AND r.finished_at < $1
+                 ORDER BY r.finished_at LIMIT $2) old) told
+     WHERE told.events_before < $3)
 RETURNING run_id AS value
+
+-- name: prune_left
+-- A removed run of which a part is left: events or jobs. A new run may have its id meanwhile if no events are left.
+SELECT d.run_id AS value FROM {ops}.removed_runs d
+ WHERE d.part = $1 AND NOT EXISTS (SELECT 1 FROM {ops}.runs r WHERE r.run_id = d.run_id)
+ ORDER BY d.run_id LIMIT 1
+
+-- name: prune_left_done
+DELETE FROM {ops}.removed_runs WHERE part = $1 AND run_id = $2
 
 -- name: prune_steps (postgres)
 -- Removes the steps of a removed run, at most four, and returns the number of their events. SQLite keeps all events in
@@ -30,48 +41,6 @@ DELETE FROM {ops}.run_log
 DELETE FROM run_events
  WHERE run_id = $1
    AND seq < (SELECT min(e.seq) FROM run_events e WHERE e.run_id = $1) + $2
-
--- name: prune_left (postgres)
--- The oldest run that was removed while it still has events. Steps from run to run, not from event to event. Few runs
--- older than the next one to remove still exist: they are unfinished, or ended recently.
--- Differs: on PostgreSQL, the first step of each run is found in order by runs_of_env only.
-WITH RECURSIVE bound (run_id) AS (
-    SELECT coalesce((SELECT min(r.run_id) FROM {ops}.runs r WHERE r.run_id < $1 AND r.finished_at < $2), $1)
-), walk (run_id) AS (
-    SELECT ''::text COLLATE "C"
-    UNION ALL
-    SELECT (SELECT min(n.run_id)
-              FROM ((SELECT e.run_id FROM {ops}.run_log e
-                      WHERE e.run_id > w.run_id AND e.run_id < (SELECT b.run_id FROM bound b)
-                      ORDER BY e.run_id LIMIT 1)
-                    UNION ALL
-                    (SELECT q.run_id FROM {ops}.environments v
-                      CROSS JOIN LATERAL (
-                        SELECT s.run_id FROM {ops}.run_steps s
-                         WHERE s.env_id = v.env_id AND s.run_id > w.run_id
-                           AND s.run_id < (SELECT b.run_id FROM bound b)
-                         ORDER BY s.env_id, s.run_id LIMIT 1) q)) n)
-      FROM walk w
-     WHERE w.run_id = '' OR EXISTS (SELECT FROM {ops}.runs r WHERE r.run_id = w.run_id)
-)
-SELECT w.run_id AS value FROM walk w
- WHERE w.run_id <> '' AND NOT EXISTS (SELECT FROM {ops}.runs r WHERE r.run_id = w.run_id)
- LIMIT 1
-
--- name: prune_left (sqlite)
-WITH RECURSIVE bound (run_id) AS (
-    SELECT coalesce((SELECT min(r.run_id) FROM {ops}.runs r WHERE r.run_id < $1 AND r.finished_at < $2), $1)
-), walk (run_id) AS (
-    SELECT (SELECT min(e.run_id) FROM {ops}.run_events e WHERE e.run_id < (SELECT b.run_id FROM bound b))
-    UNION ALL
-    SELECT (SELECT min(e.run_id) FROM {ops}.run_events e
-             WHERE e.run_id > w.run_id AND e.run_id < (SELECT b.run_id FROM bound b))
-      FROM walk w
-     WHERE w.run_id IS NOT NULL AND EXISTS (SELECT 1 FROM {ops}.runs r WHERE r.run_id = w.run_id)
-)
-SELECT w.run_id AS value FROM walk w
- WHERE w.run_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {ops}.runs r WHERE r.run_id = w.run_id)
- LIMIT 1
 
 -- name: prune_artifacts
 DELETE FROM {ops}.artifacts WHERE run_id = $1
@@ -123,22 +92,6 @@ DELETE FROM {ops}.tokens
 
 -- name: prune_graph
 DELETE FROM {ops}.graphs WHERE run_id = $1
-
--- name: prune_left_jobs
--- The oldest run that was removed while it still has jobs. Steps as prune_left does.
-WITH RECURSIVE bound (run_id) AS (
-    SELECT coalesce((SELECT min(r.run_id) FROM {ops}.runs r WHERE r.run_id < $1 AND r.finished_at < $2), $1)
-), walk (run_id) AS (
-    SELECT (SELECT min(j.run_id) FROM {ops}.jobs j WHERE j.run_id < (SELECT b.run_id FROM bound b))
-    UNION ALL
-    SELECT (SELECT min(j.run_id) FROM {ops}.jobs j
-             WHERE j.run_id > w.run_id AND j.run_id < (SELECT b.run_id FROM bound b))
-      FROM walk w
-     WHERE w.run_id IS NOT NULL AND EXISTS (SELECT 1 FROM {ops}.runs r WHERE r.run_id = w.run_id)
-)
-SELECT w.run_id AS value FROM walk w
- WHERE w.run_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {ops}.runs r WHERE r.run_id = w.run_id)
- LIMIT 1
 
 -- name: prune_jobs_next
 -- The next jobs of a run to remove, at most $2, while those before them have fewer than $3 output files. A job with

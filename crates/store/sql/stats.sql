@@ -22,20 +22,20 @@ SELECT claimed_by, count(*) AS active_runs FROM {ops}.runs
 -- name: stats_outcomes
 SELECT count(*) FILTER (WHERE status = 'success') AS success_count,
        count(*) FILTER (WHERE status = 'failed') AS failed_count
-  FROM {ops}.runs WHERE run_id > $1 AND (CAST($2 AS text) IS NULL OR project_id = $2)
+  FROM {ops}.runs WHERE created_at > $1 AND (CAST($2 AS text) IS NULL OR project_id = $2)
 
 -- name: stats_durations (postgres)
 -- Differs: on PostgreSQL an interval is not a number, and infinite times have no difference. On SQLite times are
 -- microseconds.
 SELECT status, avg(extract(epoch FROM finished_at) - extract(epoch FROM started_at))::float8 AS mean_secs,
        count(*) AS runs
-  FROM {ops}.runs WHERE run_id > $1 AND isfinite(finished_at) AND isfinite(started_at)
+  FROM {ops}.runs WHERE created_at > $1 AND isfinite(finished_at) AND isfinite(started_at)
    AND (CAST($2 AS text) IS NULL OR project_id = $2)
  GROUP BY status ORDER BY status
 
 -- name: stats_durations (sqlite)
 SELECT status, avg((finished_at - started_at) / 1000000.0) AS mean_secs, count(*) AS runs
-  FROM {ops}.runs WHERE run_id > $1 AND finished_at IS NOT NULL AND started_at IS NOT NULL
+  FROM {ops}.runs WHERE created_at > $1 AND finished_at IS NOT NULL AND started_at IS NOT NULL
    AND (CAST($2 AS text) IS NULL OR project_id = $2)
  GROUP BY status ORDER BY status
 

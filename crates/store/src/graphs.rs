@@ -97,8 +97,8 @@ impl FromColumns for RunStateRow {
 }
 
 impl Tx<'_> {
-    pub async fn add_graph(&mut self, graph: &NewGraph, now: Option<Timestamp>) -> Result<(), Error> {
-        let now = self.time(now);
+    /// Writes the graph of a run that is queued, with its creation time.
+    pub async fn add_graph(&mut self, graph: &NewGraph) -> Result<(), Error> {
         on!(
             self,
             catalog::GRAPH_ADD,
@@ -111,7 +111,6 @@ impl Tx<'_> {
                 SqlTextList(graph.only.clone()),
                 graph.rerun_needed,
                 graph.submitted_by.as_str(),
-                now,
             ],
             execute,
             "write a graph"

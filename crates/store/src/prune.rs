@@ -3,7 +3,7 @@
 use crate::codec::{SqlTextList, SqlTime, SqlUuid};
 use crate::tx::{Conn, Tx, on};
 use crate::{Error, Store, catalog};
-use tidemill_core::{RunId, Timestamp};
+use tidemill_core::Timestamp;
 
 /// Maximum number of events per transaction, because on SQLite other writers wait meanwhile.
 const PRUNE_EVENTS_MAX: u64 = 20_000;
@@ -11,6 +11,10 @@ const PRUNE_EVENTS_MAX: u64 = 20_000;
 const PRUNE_PIECES_MAX: u64 = 2_000;
 /// Maximum number of jobs per transaction.
 const PRUNE_JOBS_MAX: u64 = 1_000;
+
+/// The parts of a removed run in the table `removed_runs`.
+const EVENTS: &str = "events";
+const JOBS: &str = "jobs";
 
 /// Numbers of deleted rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
@@ -131,10 +135,12 @@ impl Tx<'_> {
         let mut pruned = PruneCounts::default();
         match kind {
             Kind::Runs => {
-                pruned = self.prune_left(before, events_max).await?;
+                // Events of runs that an earlier batch removed come first.
+                self.prune_left(events_max, &mut pruned).await?;
                 self.prune_runs(before, limit, events_max, &mut pruned).await?;
+                self.prune_left(events_max, &mut pruned).await?;
             }
-            Kind::Graphs => self.prune_graphs(before, events_max, &mut pruned).await?,
+            Kind::Graphs => self.prune_graphs(events_max, &mut pruned).await?,
             Kind::Agents => {
                 on!(self, catalog::PRUNE_AGENTS, [SqlTime(before)], execute, "prune agents")?;
             }
@@ -158,23 +164,25 @@ impl Tx<'_> {
         Ok(pruned)
     }
 
-    /// Deletes events whose run was deleted by an earlier batch.
-    async fn prune_left(&mut self, before: Timestamp, events_max: u64) -> Result<PruneCounts, Error> {
-        let mut pruned = PruneCounts::default();
-        let floor = RunId::floor(before);
+    /// Deletes events of removed runs, and then the rest of these runs except for their jobs.
+    async fn prune_left(&mut self, events_max: u64, pruned: &mut PruneCounts) -> Result<(), Error> {
         while pruned.events < events_max {
-            let left: Option<String> = on!(
-                self,
-                catalog::PRUNE_LEFT,
-                [floor.as_str(), SqlTime(before)],
-                fetch_optional,
-                "prune events"
-            )?
-            .record("prune events")?;
-            let Some(run) = left else { break };
-            pruned.events += self.prune_events(&run, events_max - pruned.events).await?;
+            let Some(run) = self.left(EVENTS).await? else { break };
+            let room = events_max - pruned.events;
+            let removed = self.prune_events(&run, room).await?;
+            pruned.events += removed;
+            if removed < room {
+                on!(self, catalog::PRUNE_ARTIFACTS, [run.as_str()], execute, "prune artifacts")?;
+                on!(self, catalog::PRUNE_GRAPH, [run.as_str()], execute, "prune graphs")?;
+                on!(self, catalog::PRUNE_LEFT_DONE, [EVENTS, run.as_str()], execute, "prune events")?;
+            }
         }
-        Ok(pruned)
+        Ok(())
+    }
+
+    /// Returns a removed run of which this part is left.
+    async fn left(&mut self, part: &'static str) -> Result<Option<String>, Error> {
+        on!(self, catalog::PRUNE_LEFT, [part], fetch_optional, "prune runs")?.record("prune runs")
     }
 
     async fn prune_runs(
@@ -185,50 +193,28 @@ impl Tx<'_> {
         pruned: &mut PruneCounts,
     ) -> Result<(), Error> {
         let room = i64::try_from(events_max.saturating_sub(pruned.events)).unwrap_or(i64::MAX);
-        let floor = RunId::floor(before);
-        let removed: Vec<String> = on!(
-            self,
-            catalog::PRUNE_RUNS,
-            [floor.as_str(), SqlTime(before), limit, room],
-            fetch_all,
-            "prune runs"
-        )?
-        .records("prune runs")?;
-        for run in &removed {
-            let room = events_max.saturating_sub(pruned.events);
-            pruned.events += self.prune_events(run, room).await?;
-            on!(self, catalog::PRUNE_ARTIFACTS, [run.as_str()], execute, "prune artifacts")?;
-            on!(self, catalog::PRUNE_GRAPH, [run.as_str()], execute, "prune graphs")?;
-        }
+        let removed: Vec<String> =
+            on!(self, catalog::PRUNE_RUNS, [SqlTime(before), limit, room], fetch_all, "prune runs")?
+                .records("prune runs")?;
         pruned.runs = removed.len() as u64;
         Ok(())
     }
 
     /// Deletes jobs whose run is deleted, with their tasks and outputs.
-    async fn prune_graphs(
-        &mut self,
-        before: Timestamp,
-        most: u64,
-        pruned: &mut PruneCounts,
-    ) -> Result<(), Error> {
-        let floor = RunId::floor(before);
+    async fn prune_graphs(&mut self, most: u64, pruned: &mut PruneCounts) -> Result<(), Error> {
         let (jobs_max, pieces_max) = (most.min(PRUNE_JOBS_MAX), most.min(PRUNE_PIECES_MAX));
         while pruned.jobs < jobs_max && pruned.pieces < pieces_max {
-            let left: Option<String> = on!(
-                self,
-                catalog::PRUNE_LEFT_JOBS,
-                [floor.as_str(), SqlTime(before)],
-                fetch_optional,
-                "prune graphs"
-            )?
-            .record("prune graphs")?;
-            let Some(run) = left else { break };
+            let Some(run) = self.left(JOBS).await? else { break };
             let room = i64::try_from(pieces_max - pruned.pieces).unwrap_or(i64::MAX);
             pruned.pieces +=
                 on!(self, catalog::PRUNE_TASK_LOGS, [run.as_str(), room], execute, "prune graphs")?.count();
             // The log pieces go first, because they are found through their jobs.
             if pruned.pieces < pieces_max {
-                pruned.jobs += self.prune_jobs(&run, jobs_max - pruned.jobs).await?;
+                let jobs = self.prune_jobs(&run, jobs_max - pruned.jobs).await?;
+                pruned.jobs += jobs;
+                if jobs == 0 {
+                    on!(self, catalog::PRUNE_LEFT_DONE, [JOBS, run.as_str()], execute, "prune graphs")?;
+                }
             }
         }
         Ok(())

@@ -123,6 +123,11 @@ impl Schema {
             "sync" => return Some(Value::Schema(self.sync.as_deref())),
             "schema" => self.name().to_owned(),
             "channel" => self.channel(),
+            // Bounds that include every time that the database can store.
+            "time_first" => {
+                (if self.is_sqlite() { SQLITE_TIME_FIRST } else { POSTGRES_TIME_FIRST }).to_owned()
+            }
+            "time_last" => (if self.is_sqlite() { SQLITE_TIME_LAST } else { POSTGRES_TIME_LAST }).to_owned(),
             // The clock of SQLite has only milliseconds: there, the caller always gives the time.
             "now" => (if self.is_sqlite() { "NULL" } else { "clock_timestamp()" }).to_owned(),
             "control" => (if self.is_sqlite() { CONTROL_GLOB } else { CONTROL_REGEX }).to_owned(),
@@ -175,6 +180,11 @@ fn check_plain(name: &str) -> Result<(), crate::Error> {
     let message = format!("invalid schema name `{name}`: {problem}");
     Err(crate::Error::refused(crate::RefusalCode::BadValue, message))
 }
+
+const POSTGRES_TIME_FIRST: &str = "'-infinity'::timestamptz";
+const POSTGRES_TIME_LAST: &str = "'infinity'::timestamptz";
+const SQLITE_TIME_FIRST: &str = "(-9223372036854775807 - 1)";
+const SQLITE_TIME_LAST: &str = "9223372036854775807";
 
 /// Patterns that match a text with a control character: `text ~ {control}` and `text GLOB {control}`.
 const CONTROL_REGEX: &str = r"E'[\\u0001-\\u001f\\u007f-\\u009f]'";

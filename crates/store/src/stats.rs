@@ -3,8 +3,8 @@
 use crate::codec::{Columns, SqlTime};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Store, catalog};
+use tidemill_core::Timestamp;
 use tidemill_core::stats::{ActiveRuns, MeanDuration, Stats};
-use tidemill_core::{RunId, Timestamp};
 
 struct Queue(Stats);
 
@@ -65,11 +65,11 @@ impl Store {
                 let mut stats = queue.map(|queue| queue.0).unwrap_or_default();
                 stats.active = on!(tx, catalog::STATS_ACTIVE, [project.as_deref()], fetch_all, "count runs")?
                     .readable("runs", "claimed_by");
-                let day = RunId::floor(now - chrono::Duration::hours(24));
+                let day = SqlTime(now - chrono::Duration::hours(24));
                 let outcomes: Option<Outcomes> = on!(
                     tx,
                     catalog::STATS_OUTCOMES,
-                    [day.as_str(), project.as_deref()],
+                    [day, project.as_deref()],
                     fetch_optional,
                     "count runs"
                 )?
@@ -78,12 +78,12 @@ impl Store {
                     stats.success_count = success;
                     stats.failed_count = failed;
                 }
-                let week = RunId::floor(now - chrono::Duration::days(7));
-                for (since, durations) in [(&week, &mut stats.durations), (&day, &mut stats.durations_day)] {
+                let week = SqlTime(now - chrono::Duration::days(7));
+                for (since, durations) in [(week, &mut stats.durations), (day, &mut stats.durations_day)] {
                     *durations = on!(
                         tx,
                         catalog::STATS_DURATIONS,
-                        [since.as_str(), project.as_deref()],
+                        [since, project.as_deref()],
                         fetch_all,
                         "count runs"
                     )?

@@ -103,13 +103,14 @@ impl Rows {
         }
     }
 
-    /// Returns a text of the last row.
-    pub(crate) fn last_text(&self, column: &str) -> Option<String> {
+    /// Returns a text and a time of the last row.
+    pub(crate) fn last(&self, text: &str, time: &str) -> Option<(String, Option<tidemill_core::Timestamp>)> {
         use crate::codec::Columns as _;
         match self {
-            Self::Postgres(rows) => rows.last()?.text(column).ok(),
-            Self::Sqlite(rows) => rows.last()?.text(column).ok(),
+            Self::Postgres(rows) => rows.last().map(|row| (row.text(text).ok(), row.time(time).ok())),
+            Self::Sqlite(rows) => rows.last().map(|row| (row.text(text).ok(), row.time(time).ok())),
         }
+        .and_then(|(text, time)| Some((text?, time)))
     }
 
     /// Reads every row. One unreadable row fails all of them; see [`crate::unreadable`] for lists.

@@ -24,6 +24,7 @@ pub mod queue_many;
 pub mod refusals;
 pub mod retention;
 pub mod retry;
+pub mod run_ids;
 pub mod schedules;
 pub mod stalled_runs;
 pub mod statistics;
@@ -296,6 +297,16 @@ macro_rules! conformance_of_engine {
             id_of_a_removed_run_is_refused_while_it_has_events,
             upkeep_prunes_more_than_one_batch,
             prune_deletes_workers_without_runs,
+        }
+        $crate::topic! { $kind, run_ids:
+            runs_with_chosen_ids_are_claimed_oldest_first,
+            runs_with_chosen_ids_are_pruned_by_their_end_time,
+            imported_runs_are_pruned_by_their_end_time,
+            runs_with_chosen_ids_are_counted_by_statistics,
+            runs_with_chosen_ids_are_filtered_by_time,
+            pages_of_runs_with_chosen_ids_lose_and_repeat_nothing,
+            chosen_id_of_a_removed_run_is_refused_while_it_has_events,
+            created_at_of_a_run_cannot_change,
         }
         $crate::topic! { $kind, executor:
             run_of_a_panicking_executor_is_retried,

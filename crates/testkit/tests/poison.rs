@@ -11,7 +11,7 @@ use tidemill_api::App;
 use tidemill_api::access::Access;
 use tidemill_client::{Client, HttpOptions, HttpTransport};
 use tidemill_core::json::{UNREADABLE, is_unreadable, unreadable_reason};
-use tidemill_core::run::{Claim, FinalStatus, QueueRun, RunFilter, RunState};
+use tidemill_core::run::{Claim, FinalStatus, QueueRun, RunCursor, RunFilter, RunState};
 use tidemill_core::{Json, RunId};
 use tidemill_engine::sync::{SyncSettings, Syncs};
 use tidemill_engine::worker::{ExecutionOutcome, Executor, ExitCondition, RunLog, RunSignal, WorkerOptions};
@@ -95,7 +95,7 @@ impl PoisonFixture {
             let page = store.runs(filter.clone()).await.expect("runs are listed");
             listed.extend(page.iter().map(|run| run.run_id.clone()));
             let Some(last) = page.last().filter(|_| page.len() == filter.limit) else { break };
-            filter.before = Some(last.run_id.clone());
+            filter.before = Some(RunCursor::at(last));
         }
         let all: BTreeSet<RunId> = self.ids().await.into_iter().collect();
         assert_eq!(listed, &all - &undecodable, "every readable run is listed");
@@ -138,7 +138,7 @@ impl PoisonFixture {
             let page = client.runs(&asked).await.expect("runs are listed");
             listed.extend(page.items.into_iter().map(|run| run.run_id));
             let Some(next) = page.next else { break };
-            asked.after = Some(RunId::from_database(next));
+            asked.after = Some(next.parse().expect("a cursor"));
         }
         let all: BTreeSet<RunId> = self.ids().await.into_iter().collect();
         assert_eq!(listed, &all - &undecodable, "every readable run is listed");

@@ -7,7 +7,9 @@ pub use batch::{BatchRun, NewRuns, QueuedRuns, batch_position};
 use serde::{Deserialize, Serialize};
 use tidemill_core::artifact::Artifact;
 use tidemill_core::event::{Event, Level};
-use tidemill_core::run::{CancelOutcome, ChangeOutcome, FinalStatus, Lane, QueueRun, Run, RunState};
+use tidemill_core::run::{
+    CancelOutcome, ChangeOutcome, FinalStatus, Lane, QueueRun, Run, RunCursor, RunState,
+};
 use tidemill_core::{Json, RunId, Timestamp, limits};
 
 /// Request to queue a run.
@@ -185,7 +187,7 @@ pub struct ListRuns {
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
     pub name_prefix: Option<String>,
     /// Cursor: `next` of the previous page.
-    pub after: Option<RunId>,
+    pub after: Option<RunCursor>,
     /// Maximum number of entries.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub limit: Option<u16>,
@@ -202,7 +204,7 @@ pub struct ListFailures {
     /// Earliest time of queueing, inclusive.
     pub since: Option<Timestamp>,
     /// Cursor: `next` of the previous page.
-    pub after: Option<RunId>,
+    pub after: Option<RunCursor>,
     /// Maximum number of entries.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub limit: Option<u16>,
@@ -217,7 +219,7 @@ pub struct ListWaiting {
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
     pub project: Option<String>,
     /// Cursor: `next` of the previous page.
-    pub after: Option<RunId>,
+    pub after: Option<RunCursor>,
     /// Maximum number of entries.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub limit: Option<u16>,

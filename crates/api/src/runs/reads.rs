@@ -10,7 +10,7 @@ use tidemill_core::RunId;
 use tidemill_core::artifact::Artifact;
 use tidemill_core::event::Event;
 use tidemill_core::limits::BATCH_MAX;
-use tidemill_core::run::Run;
+use tidemill_core::run::{Run, RunCursor};
 use tidemill_core::why::Reason;
 use tidemill_store::{EventPage, EventTail, RunFilter};
 use tidemill_wire::runs::{
@@ -56,7 +56,7 @@ pub(super) async fn list(
         limit,
     };
     let items = app.engine().store().runs(filter).await?;
-    let next = items.last().filter(|_| items.len() == limit).map(|run| run.run_id.to_string());
+    let next = items.last().filter(|_| items.len() == limit).map(|run| RunCursor::at(run).to_string());
     Ok(Json(Page { items, next }))
 }
 
@@ -85,7 +85,7 @@ pub(super) async fn waiting(
     let project = caller.narrow_project(params.project)?;
     let filter = RunFilter { project, before: params.after, limit, ..RunFilter::default() };
     let items = app.engine().store().waiting_runs(filter).await?;
-    let next = items.last().filter(|_| items.len() == limit).map(|run| run.run_id.to_string());
+    let next = items.last().filter(|_| items.len() == limit).map(|run| RunCursor::at(run).to_string());
     Ok(Json(Page { items, next }))
 }
 

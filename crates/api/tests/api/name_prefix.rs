@@ -33,7 +33,7 @@ async fn graph(fixture: &Fixture, request: QueueRun, name: Option<&str>, now: Ti
         let new = new.clone();
         Box::pin(async move {
             tx.mark_graph_run(&new.run_id).await?;
-            tx.add_graph(&new, Some(now)).await
+            tx.add_graph(&new).await
         })
     });
     write.await.expect("it is a graph's run");
@@ -152,8 +152,8 @@ pub(crate) async fn name_prefix_combines_with_every_other_filter(kind: Kind) {
         (ListRuns { sha_prefix: text("abcd1111"), ..named("week") }, vec![&other]),
         (ListRuns { ref_prefix: text("main"), ..night() }, vec![&one]),
         (ListRuns { ref_prefix: text("rel"), ..named("week") }, vec![]),
-        (ListRuns { after: Some(three.clone()), ..night() }, vec![&two, &one]),
-        (ListRuns { after: Some(three.clone()), limit: Some(1), ..night() }, vec![&two]),
+        (ListRuns { after: Some(three.clone().into()), ..night() }, vec![&two, &one]),
+        (ListRuns { after: Some(three.clone().into()), limit: Some(1), ..night() }, vec![&two]),
     ];
     for (request, expected) in cases {
         let found = listed(&api, request.clone()).await;

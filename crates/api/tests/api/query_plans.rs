@@ -56,11 +56,12 @@ pub(crate) async fn every_filter_uses_an_index(kind: Kind) {
     let text = |text: &str| Some(text.to_owned());
     let of_kind = |kind: &str| RunFilter { kind: text(kind), ..none() };
     let primary = if kind == Kind::Sqlite { "sqlite_autoindex_runs_1" } else { "runs_pkey" };
+    let by_age = "runs_by_age";
     let ended = if kind == Kind::Sqlite { "PRIMARY KEY" } else { "unsuccessful_runs_pkey" };
     let marks =
         if kind == Kind::Sqlite { "q USING PRIMARY KEY (kind=? AND value=?" } else { "run_lookup_pkey" };
     let cases = [
-        ("everything", none(), primary),
+        ("everything", none(), by_age),
         ("project", RunFilter { project: text("bank"), ..none() }, "runs_of_env"),
         ("environment", RunFilter { env: text("production"), ..none() }, "runs_of_env"),
         ("both", RunFilter { project: text("shop"), env: text("staging"), ..none() }, "runs_of_env"),
@@ -79,8 +80,9 @@ pub(crate) async fn every_filter_uses_an_index(kind: Kind) {
         ("failed", RunFilter { status: Some(RunState::Failed), ..none() }, ended),
         ("held", RunFilter { status: Some(RunState::Running), ..none() }, "runs_held"),
         ("queued", RunFilter { status: Some(RunState::Queued), ..none() }, "runs_ready"),
-        ("time", RunFilter { since: Some(at(0)), until: Some(at(60)), ..none() }, primary),
-        ("id", RunFilter { id_prefix: text("run-018f3c5e-0000-7000-8000-00000000"), ..none() }, primary),
+        ("time", RunFilter { since: Some(at(0)), until: Some(at(60)), ..none() }, by_age),
+        ("id", RunFilter { id_prefix: text("run-018f3c5e-0000-7000-8000-0000000100"), ..none() }, primary),
+        ("common prefix of ids", RunFilter { id_prefix: text("run-018f3c5e-0000"), ..none() }, by_age),
         ("sha", RunFilter { sha_prefix: text("00000042"), ..none() }, marks),
         ("ref", RunFilter { ref_prefix: text("release/"), ..none() }, marks),
         ("name of a feed", RunFilter { name_prefix: text("ge"), ..none() }, marks),

@@ -15,7 +15,7 @@ use sqlx::{AssertSqlSafe, Connection as _};
 use tempfile::TempDir;
 use tidemill_core::RunId;
 use tidemill_core::event::{Event, EventKind};
-use tidemill_core::run::{QueueRun, Run, RunState};
+use tidemill_core::run::{QueueRun, Run, RunCursor, RunState};
 use tidemill_engine::clock::{Clock, host_now};
 use tidemill_engine::{Engine, RetryPolicy};
 use tidemill_store::{EventPage, Options, RunFilter, Store};
@@ -204,11 +204,8 @@ impl Fixture {
     pub(crate) fn runs(&self) -> Vec<Run> {
         let mut all: Vec<Run> = Vec::new();
         loop {
-            let filter = RunFilter {
-                limit: 1_000,
-                before: all.last().map(|run| run.run_id.clone()),
-                ..RunFilter::default()
-            };
+            let filter =
+                RunFilter { limit: 1_000, before: all.last().map(RunCursor::at), ..RunFilter::default() };
             let read = || self.engine.store().runs(filter.clone());
             let page = self.block(RetryPolicy::For(TIMEOUT).retry("read runs", read)).expect("runs are read");
             let is_last = page.len() < 1_000;

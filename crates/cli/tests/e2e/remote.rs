@@ -14,7 +14,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use tidemill_core::run::RunState;
+use tidemill_core::run::{RunCursor, RunState};
 
 use crate::fixture::{Fixture, TIMEOUT, on_both, wait_until};
 use crate::ledger::{self, TASK};
@@ -77,6 +77,7 @@ fn run_commands_are_equal_locally_and_remotely(fixture: &Fixture) {
     }
     let named = fixture.tidemill(&["run", "list", "--name", "Nightly '", "--limit", "1"]);
     let last = last["run_id"].as_str().expect("there is an id");
+    let last = RunCursor::at(&fixture.run(&last.parse().expect("an id")));
     let older = format!("tidemill run list --name 'Nightly '\\''' --before {last}");
     assert!(named.stderr.contains(&older), "the command works when pasted: {named:?}");
     assert_eq!(fixture.json(&["run", "list", "--name", "Nightly '"]).as_array().map(Vec::len), Some(2));

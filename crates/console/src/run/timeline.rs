@@ -94,7 +94,7 @@ mod tests {
         let at = Utc.with_ymd_and_hms(2026, 2, 14, 10, 30, 0).unwrap() + TimeDelta::seconds(secs);
         Event {
             event_id: format!("event-{seq}"),
-            run_id: tidemill_core::RunId::floor(at),
+            run_id: tidemill_core::RunId::from_database("run-1".to_owned()),
             seq,
             kind,
             level: tidemill_core::event::Level::Info,

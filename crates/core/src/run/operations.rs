@@ -148,7 +148,7 @@ pub struct RunFilter {
     /// Prefix of the name: that of the graph, or of the feed of the sync. Other runs have no name.
     pub name_prefix: Option<String>,
     /// Cursor: the last run of the previous page.
-    pub before: Option<RunId>,
+    pub before: Option<super::RunCursor>,
     /// Maximum number of runs.
     pub limit: usize,
 }

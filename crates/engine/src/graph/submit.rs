@@ -195,7 +195,7 @@ pub(super) async fn keep(
     jobs: &[NewJob],
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.add_graph(graph, Some(now)).await?;
+    tx.add_graph(graph).await?;
     tx.add_jobs(&graph.run_id, &graph.project_id, &graph.workspace, jobs, now).await?;
     tx.mark_changed(graph.run_id.as_str()).await
 }

@@ -124,6 +124,19 @@ CREATE INDEX runs_timed ON {ops}.runs (gate, attention_at) WHERE gate IS NOT NUL
 -- status, so that the transition from claimed to running changes no index. The sweeper reads all of it.
 CREATE INDEX runs_held ON {ops}.runs (claimed_by, claim_request) WHERE claimed_by IS NOT NULL AND finished_at IS NULL;
 CREATE UNIQUE INDEX runs_idempotency ON {ops}.runs (project_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
+-- The order of lists, and the time of their filters. Not the id: a caller may choose it (ADR 37).
+CREATE INDEX runs_by_age ON {ops}.runs (created_at, run_id);
+-- Ended runs, for retention. The finish writes it, which leaves runs_held and thus writes new index entries anyway.
+CREATE INDEX runs_ended ON {ops}.runs (finished_at) WHERE finished_at IS NOT NULL;
+
+-- Removed runs of which events, jobs or log pieces are left, which retention removes step by step. Their ids are taken
+-- until then.
+CREATE TABLE {ops}.removed_runs (
+    -- events or jobs.
+    part   text COLLATE "C" NOT NULL,
+    run_id text COLLATE "C" NOT NULL,
+    PRIMARY KEY (part, run_id)
+);
 
 -- One row per usual step of a run: queued, claimed, started, succeeded or failed. The view run_events shows it as an
 -- event with message and payload; storing these would double the cost of a step (ADR 34).
@@ -153,8 +166,9 @@ ALTER TABLE {ops}.run_steps REPLICA IDENTITY FULL;
 -- step a page and a lock.
 CREATE INDEX run_steps_xact ON {ops}.run_steps USING brin (xact) WITH (pages_per_range = 32, autosummarize = on);
 -- Runs by environment, by their first event: it never changes and is indexed once, whereas every claim and every
--- finish writes all indexes of a run again (ADR 19).
-CREATE INDEX runs_of_env ON {ops}.run_steps (env_id, run_id) WHERE env_id IS NOT NULL;
+-- finish writes all indexes of a run again (ADR 19). The time of that event is created_at of the run, which never
+-- changes either.
+CREATE INDEX runs_of_env ON {ops}.run_steps (env_id, created_at, run_id) WHERE env_id IS NOT NULL;
 
 -- All other events: log lines, refusals, requests, and the less usual transitions.
 CREATE TABLE {ops}.run_log (
@@ -288,19 +302,23 @@ CREATE TABLE {ops}.schedule_fires (
 -- Failed and cancelled runs, for lists. A table and not an index: an index on the status would make the transition from
 -- claimed to running write every index of the run again. record_end and triggers maintain it.
 CREATE TABLE {ops}.unsuccessful_runs (
-    status text COLLATE "C" NOT NULL,
-    run_id text COLLATE "C" NOT NULL,
-    PRIMARY KEY (status, run_id)
+    status     text COLLATE "C" NOT NULL,
+    -- created_at of the run.
+    created_at timestamptz NOT NULL,
+    run_id     text COLLATE "C" NOT NULL,
+    PRIMARY KEY (status, created_at, run_id)
 );
 
 -- Commit, branch, kind, lane and feed of runs, for lists, and successors. Every claim and every finish writes all
 -- indexes of a run again, and opens each index that it could be in. These rows are written once (ADR 22).
 CREATE TABLE {ops}.run_lookup (
     -- lane, feed, kind, sha, ref or retry_of.
-    kind   text COLLATE "C" NOT NULL,
-    value  text COLLATE "C" NOT NULL,
-    run_id text COLLATE "C" NOT NULL,
-    PRIMARY KEY (kind, value, run_id)
+    kind       text COLLATE "C" NOT NULL,
+    value      text COLLATE "C" NOT NULL,
+    -- created_at of the run.
+    created_at timestamptz NOT NULL,
+    run_id     text COLLATE "C" NOT NULL,
+    PRIMARY KEY (kind, value, created_at, run_id)
 );
 -- A run has one successor.
 CREATE UNIQUE INDEX run_lookup_successor ON {ops}.run_lookup (value) WHERE kind = 'retry_of';
@@ -919,9 +937,10 @@ CREATE TABLE {ops}.graphs (
     cancelled_at  timestamptz,
     cancelled_by  text,
     cancel_reason text,
+    -- created_at of the run.
     created_at    timestamptz NOT NULL
 );
-CREATE INDEX graphs_of_name ON {ops}.graphs (name COLLATE "C", run_id) WHERE name IS NOT NULL;
+CREATE INDEX graphs_of_name ON {ops}.graphs (name COLLATE "C", created_at, run_id) WHERE name IS NOT NULL;
 
 CREATE TABLE {ops}.jobs (
     job_id       text COLLATE "C" PRIMARY KEY,
@@ -975,7 +994,7 @@ CREATE TABLE {ops}.jobs (
 -- The controller reads all live jobs: this index contains no ended ones.
 CREATE INDEX jobs_live ON {ops}.jobs (job_id) WHERE ended_at IS NULL OR stopping;
 CREATE INDEX jobs_live_of_run ON {ops}.jobs (run_id) WHERE ended_at IS NULL OR stopping;
-CREATE INDEX jobs_latest ON {ops}.jobs (project_id, workspace, name, run_id);
+CREATE INDEX jobs_latest ON {ops}.jobs (project_id, workspace, name, created_at, run_id);
 CREATE INDEX jobs_changed ON {ops}.jobs (run_id, version);
 
 CREATE TABLE {ops}.job_needs (

@@ -133,7 +133,22 @@ CREATE INDEX runs_delayed ON runs (available_at) WHERE gate = 'time';
 CREATE INDEX runs_attention ON runs (attention_at) WHERE attention_at IS NOT NULL;
 CREATE INDEX runs_held ON runs (claimed_by, claim_request) WHERE status IN ('claimed', 'running');
 CREATE UNIQUE INDEX runs_idempotency ON runs (project_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
-CREATE INDEX runs_of_env ON runs (env_id, run_id);
+-- Differs: on PostgreSQL, runs of an environment are found by their first event, which costs a claim and a finish
+-- nothing.
+CREATE INDEX runs_of_env ON runs (env_id, created_at, run_id);
+-- The order of lists, and the time of their filters. Not the id: a caller may choose it (ADR 37).
+CREATE INDEX runs_by_age ON runs (created_at, run_id);
+-- Ended runs, for retention.
+CREATE INDEX runs_ended ON runs (finished_at) WHERE finished_at IS NOT NULL;
+
+-- Removed runs of which events, jobs or log pieces are left, which retention removes step by step. Their ids are taken
+-- until then.
+CREATE TABLE removed_runs (
+    -- events or jobs.
+    part   TEXT NOT NULL,
+    run_id TEXT NOT NULL,
+    PRIMARY KEY (part, run_id)
+) STRICT, WITHOUT ROWID;
 
 -- Differs: one writer at a time, so the row number says in which order events were committed. It is never reused.
 CREATE TABLE run_events (
@@ -240,19 +255,23 @@ CREATE TABLE schedule_fires (
 
 -- Failed and cancelled runs, for lists. Triggers maintain it.
 CREATE TABLE unsuccessful_runs (
-    status TEXT NOT NULL,
-    run_id TEXT NOT NULL,
-    PRIMARY KEY (status, run_id)
+    status     TEXT NOT NULL,
+    -- created_at of the run.
+    created_at INTEGER NOT NULL,
+    run_id     TEXT NOT NULL,
+    PRIMARY KEY (status, created_at, run_id)
 ) STRICT, WITHOUT ROWID;
 
 -- Commit, branch, kind, lane and feed of runs, for lists, and successors. One table for all of them, as on PostgreSQL,
 -- where an index for each would cost every step of every run (ADR 22).
 CREATE TABLE run_lookup (
     -- lane, feed, kind, sha, ref or retry_of.
-    kind   TEXT NOT NULL,
-    value  TEXT NOT NULL,
-    run_id TEXT NOT NULL,
-    PRIMARY KEY (kind, value, run_id)
+    kind       TEXT NOT NULL,
+    value      TEXT NOT NULL,
+    -- created_at of the run.
+    created_at INTEGER NOT NULL,
+    run_id     TEXT NOT NULL,
+    PRIMARY KEY (kind, value, created_at, run_id)
 ) STRICT, WITHOUT ROWID;
 -- A run has one successor.
 CREATE UNIQUE INDEX run_lookup_successor ON run_lookup (value) WHERE kind = 'retry_of';
@@ -868,9 +887,10 @@ CREATE TABLE graphs (
     cancelled_at  INTEGER,
     cancelled_by  TEXT,
     cancel_reason TEXT,
+    -- created_at of the run.
     created_at    INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX graphs_of_name ON graphs (name, run_id) WHERE name IS NOT NULL;
+CREATE INDEX graphs_of_name ON graphs (name, created_at, run_id) WHERE name IS NOT NULL;
 
 CREATE TABLE jobs (
     job_id       TEXT NOT NULL PRIMARY KEY,
@@ -924,7 +944,7 @@ CREATE TABLE jobs (
 -- The controller reads all live jobs: this index contains no ended ones.
 CREATE INDEX jobs_live ON jobs (job_id) WHERE ended_at IS NULL OR stopping;
 CREATE INDEX jobs_live_of_run ON jobs (run_id) WHERE ended_at IS NULL OR stopping;
-CREATE INDEX jobs_latest ON jobs (project_id, workspace, name, run_id);
+CREATE INDEX jobs_latest ON jobs (project_id, workspace, name, created_at, run_id);
 CREATE INDEX jobs_changed ON jobs (run_id, version);
 
 CREATE TABLE job_needs (

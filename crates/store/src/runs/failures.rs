@@ -1,9 +1,11 @@
 //! Open failures: failed runs without a successor and without a newer completed sync of their feed.
 
-use crate::tx::on;
+use super::list::Window;
+use crate::codec::{Columns, SqlTime};
+use crate::tx::{FromColumns, on};
 use crate::{Error, Store, catalog};
 use tidemill_core::limits::FAILURES_MAX;
-use tidemill_core::run::{Run, RunFilter};
+use tidemill_core::run::{Run, RunCursor, RunFilter};
 
 /// A page of open failures and its cursor. A page ends when it is full, or after a maximum number of failed runs was
 /// read, so that one caller cannot block others.
@@ -15,37 +17,46 @@ pub struct Failures {
     pub next: Option<String>,
 }
 
+struct Position(RunCursor);
+
+impl FromColumns for Position {
+    fn read(row: &impl Columns) -> sqlx::Result<Self> {
+        Ok(Self(RunCursor { created_at: Some(row.time("created_at")?), run_id: row.run_id("run_id")? }))
+    }
+}
+
 impl Store {
     /// Lists open failures, newest first. Of the filter it uses the project, the times, the cursor and the limit.
     pub async fn failures(&self, filter: RunFilter) -> Result<Failures, Error> {
-        let mut ids = super::list::ids(&filter);
+        let Window { since, end: (end_at, end_id), .. } = Window::of(&filter);
         let most = i64::try_from(FAILURES_MAX).unwrap_or(i64::MAX);
         let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
         self.read(move |mut tx| {
             Box::pin(async move {
-                let (from, to) = (ids.from.as_str(), ids.to.as_str());
-                let end: Option<String> = on!(
+                let (mut from_at, mut from_id, to) = (since, String::new(), end_id.as_str());
+                let last: Option<Position> = on!(
                     tx,
                     catalog::RUN_FAILURES_END,
-                    [from, to, most - 1],
+                    [from_at, from_id.as_str(), end_at, to, most - 1],
                     fetch_optional,
                     "list failures"
                 )?
                 .record("list failures")?;
-                if let Some(end) = &end {
-                    ids.from(end);
+                let last = last.map(|Position(cursor)| cursor);
+                if let Some(RunCursor { created_at: Some(at), run_id }) = &last {
+                    (from_at, from_id) = (Some(SqlTime(*at)), run_id.to_string());
                 }
-                let binds = (ids.from.as_str(), ids.to.as_str(), filter.project.as_deref());
+                let project = filter.project.as_deref();
                 let items: Vec<Run> = on!(
                     tx,
                     catalog::RUN_FAILURES,
-                    [binds.0, binds.1, limit, binds.2],
+                    [from_at, from_id.as_str(), end_at, to, limit, project],
                     fetch_all,
                     "list failures"
                 )?
                 .readable("runs", "run_id");
-                let last = items.last().filter(|_| items.len() == filter.limit);
-                let next = last.map(|run| run.run_id.to_string()).or(end);
+                let full = items.last().filter(|_| items.len() == filter.limit);
+                let next = full.map(RunCursor::at).or(last).map(|cursor| cursor.to_string());
                 Ok(Failures { items, next })
             })
         })

@@ -4,18 +4,20 @@
 //! of the filter selects the statement, which checks the rest of the filter for each run that it finds.
 
 use crate::catalog::Statement;
-use crate::codec::SqlTextList;
+use crate::codec::{SqlTextList, SqlTime};
 use crate::tx::{Conn, EitherDatabase, Rows, on};
 use crate::{Error, Store, Tx, catalog};
 use sqlx::Row as _;
 use std::collections::BTreeSet;
-use tidemill_core::run::{Lane, Run, RunFilter, RunState};
-use tidemill_core::{EnvId, RunId};
+use tidemill_core::run::{Lane, Run, RunCursor, RunFilter, RunState};
+use tidemill_core::{EnvId, RunId, time};
 
 /// Maximum number of values of one column that are looked up one by one. With more, runs are read by age.
 const VALUES_MAX: usize = 256;
 /// Maximum number of queued runs that are read and sorted. With more, a scan by age finds enough of them.
 const QUEUED_MAX: i64 = 2_000;
+/// Maximum number of runs with a prefix of ids that are read and sorted. With more, runs are read by age.
+const ID_RUNS_MAX: i64 = 2_000;
 /// Maximum number of runs of a kind that are searched for failed or cancelled ones.
 const KIND_RUNS_MAX: i64 = 2_000;
 
@@ -38,47 +40,54 @@ fn after_prefix(prefix: &str) -> String {
         }
     }
     // The largest possible text has no successor.
+    last_text()
+}
+
+/// Returns a text above all ids and names.
+fn last_text() -> String {
     char::MAX.to_string().repeat(300)
 }
 
 /// A half-open range of texts.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Range {
-    pub(super) from: String,
-    pub(super) to: String,
+struct Range {
+    from: String,
+    to: String,
 }
 
 impl Range {
     fn of_prefix(prefix: &str) -> Self {
         Self { from: prefix.to_owned(), to: after_prefix(prefix) }
     }
-
-    pub(super) fn from(&mut self, bound: &str) {
-        if bound > self.from.as_str() {
-            bound.clone_into(&mut self.from);
-        }
-    }
-
-    fn until(&mut self, bound: &str) {
-        if bound < self.to.as_str() {
-            bound.clone_into(&mut self.to);
-        }
-    }
 }
 
-/// Returns the range of ids that a filter accepts. Ids sort by age, so times, prefixes and cursors are bounds.
-pub(super) fn ids(filter: &RunFilter) -> Range {
-    let mut ids = Range::of_prefix(filter.id_prefix.as_deref().unwrap_or("run-"));
-    if let Some(since) = filter.since {
-        ids.from(RunId::floor(since).as_str());
+/// The part of the list, which is ordered by creation time and id, that a filter accepts.
+///
+/// The time never comes from an id, because a caller may choose it.
+#[derive(Debug, PartialEq)]
+pub(super) struct Window {
+    /// Earliest creation time, inclusive.
+    pub(super) since: Option<SqlTime>,
+    /// Latest creation time, exclusive.
+    until: Option<SqlTime>,
+    /// Time and id before which the list begins. The statement reads the time of a run that exists from its row.
+    pub(super) end: (Option<SqlTime>, String),
+}
+
+impl Window {
+    pub(super) fn of(filter: &RunFilter) -> Self {
+        let (since, until) = (filter.since.map(SqlTime), filter.until.map(SqlTime));
+        let end = match (&filter.before, until) {
+            // An unknown run without a time is no position, so the page is empty.
+            (Some(cursor), _) => (
+                Some(SqlTime(cursor.created_at.unwrap_or(time::from_micros(i64::MIN)))),
+                cursor.run_id.to_string(),
+            ),
+            (None, Some(until)) => (Some(until), String::new()),
+            (None, None) => (None, last_text()),
+        };
+        Self { since, until, end }
     }
-    if let Some(until) = filter.until {
-        ids.until(RunId::floor(until).as_str());
-    }
-    if let Some(before) = &filter.before {
-        ids.until(before.as_str());
-    }
-    ids
 }
 
 /// The kinds of entries in `run_lookup`.
@@ -126,7 +135,8 @@ impl Shape {
 
 /// The parameters of a list statement.
 struct Asked {
-    ids: Range,
+    window: Window,
+    ids: Option<Range>,
     sha: Option<Range>,
     git_ref: Option<Range>,
     /// Set unless the statement looks up the runs of each name.
@@ -144,8 +154,8 @@ struct Asked {
 macro_rules! bound {
     ($query:expr, $filter:ident, $asked:ident) => {{
         let query = $query
-            .bind($asked.ids.from.as_str())
-            .bind($asked.ids.to.as_str())
+            .bind($asked.ids.as_ref().map(|range| range.from.as_str()))
+            .bind($asked.ids.as_ref().map(|range| range.to.as_str()))
             .bind(i64::try_from($filter.limit).unwrap_or(i64::MAX))
             .bind($asked.place.0.as_deref())
             .bind($asked.place.1.as_deref())
@@ -158,7 +168,11 @@ macro_rules! bound {
             .bind($asked.git_ref.as_ref().map(|range| range.to.as_str()))
             .bind($asked.name.as_ref().map(|range| range.from.as_str()))
             .bind($asked.name.as_ref().map(|range| range.to.as_str()))
-            .bind($filter.kind.as_deref());
+            .bind($filter.kind.as_deref())
+            .bind($asked.window.since)
+            .bind($asked.window.until)
+            .bind($asked.window.end.0)
+            .bind($asked.window.end.1.as_str());
         match ($asked.shape.values.is_empty(), $asked.shape.mark) {
             (true, _) => query,
             (false, None) => query.bind(SqlTextList($asked.shape.values.clone())),
@@ -174,14 +188,15 @@ impl Tx<'_> {
         let mut runs: Vec<Run> = Vec::new();
         loop {
             let rows = self.run_rows(&filter).await?;
-            let (count, last) = (rows.len(), rows.last_text("run_id"));
+            let (count, last) = (rows.len(), rows.last("run_id", "created_at"));
             let found: Vec<Run> = rows.readable("runs", "run_id");
             let (is_full, skipped) = (count == filter.limit, count - found.len());
             runs.extend(found);
             // A page that is not full counts as the last one, so skipped rows are replaced by further ones.
             let (true, 1.., Some(last)) = (is_full, skipped, last) else { return Ok(runs) };
             filter.limit = skipped;
-            filter.before = Some(RunId::from_database(last));
+            let (run_id, created_at) = last;
+            filter.before = Some(RunCursor { created_at, run_id: RunId::from_database(run_id) });
         }
     }
 
@@ -222,21 +237,26 @@ impl Tx<'_> {
 
     /// Returns the parameters for a filter, or `None` if no run can match.
     async fn asked(&mut self, filter: &RunFilter) -> Result<Option<Asked>, Error> {
-        let ids = ids(filter);
-        if ids.from >= ids.to {
-            return Ok(None);
-        }
+        let window = Window::of(filter);
+        // All ids begin with `run-`.
+        let prefix = filter.id_prefix.as_deref().filter(|prefix| !"run-".starts_with(prefix));
+        let ids = prefix.map(Range::of_prefix);
         let sha = filter.sha_prefix.as_deref().map(Range::of_prefix);
         let git_ref = filter.ref_prefix.as_deref().map(Range::of_prefix);
         let name = filter.name_prefix.as_deref().map(Range::of_prefix);
-        let shape = self.shape(filter, [sha.as_ref(), git_ref.as_ref(), name.as_ref()]).await?;
+        let shape = match &ids {
+            Some(ids) if self.runs_with_id_at_most(ids).await? <= ID_RUNS_MAX => {
+                Some(Shape::plain(catalog::RUN_LIST_ID))
+            }
+            Some(_) | None => self.shape(filter, [sha.as_ref(), git_ref.as_ref(), name.as_ref()]).await?,
+        };
         let feed = filter.feed.as_ref().map(|feed| format!("{FEED}{feed}"));
         Ok(shape.map(|shape| {
             let looked_up = shape.statement == catalog::RUN_LIST_ENV;
             let place = if looked_up { (None, None) } else { (filter.project.clone(), filter.env.clone()) };
             let name = name.filter(|_| shape.statement != catalog::RUN_LIST_NAME);
             let lane = filter.lane.or(shape.lane);
-            Asked { ids, sha, git_ref, name, feed, lane, place, shape }
+            Asked { window, ids, sha, git_ref, name, feed, lane, place, shape }
         }))
     }
 
@@ -287,7 +307,11 @@ impl Tx<'_> {
         // A graph may have the name of a feed; then one value finds both.
         let names: BTreeSet<String> = graphs.into_iter().chain(feeds).collect();
         let shape = if names.len() > VALUES_MAX {
-            Shape::plain(catalog::RUN_LIST_NAMED)
+            // Too many to look up one by one: reads graphs and syncs by age, and checks their names.
+            let lanes =
+                [Lane::Graph, Lane::Sync].into_iter().filter(|one| lane.is_none_or(|lane| lane == *one));
+            let values = lanes.map(|lane| lane.as_str().to_owned()).collect();
+            Shape { values, mark: Some(Mark::Lane), ..Shape::plain(catalog::RUN_LIST_LOOKUP) }
         } else {
             Shape { values: names.into_iter().collect(), ..Shape::plain(catalog::RUN_LIST_NAME) }
         };
@@ -366,6 +390,15 @@ impl Tx<'_> {
         Ok(found.unwrap_or(0))
     }
 
+    /// Counts the runs with ids in a range, up to one more than [`ID_RUNS_MAX`].
+    async fn runs_with_id_at_most(&mut self, ids: &Range) -> Result<i64, Error> {
+        let (from, to) = (ids.from.as_str(), ids.to.as_str());
+        let found: Option<i64> =
+            on!(self, catalog::RUN_ID_COUNT, [from, to, ID_RUNS_MAX + 1], fetch_optional, "list runs")?
+                .record("list runs")?;
+        Ok(found.unwrap_or(0))
+    }
+
     async fn queued_at_most(&mut self) -> Result<i64, Error> {
         let found: Option<i64> =
             on!(self, catalog::RUN_QUEUED_COUNT, [QUEUED_MAX + 1], fetch_optional, "list runs")?
@@ -406,18 +439,19 @@ mod tests {
     }
 
     #[test]
-    fn times_a_prefix_and_a_cursor_are_bounds_of_the_id() {
+    fn times_and_a_cursor_are_bounds_of_the_creation_time() {
         let at = Utc.with_ymd_and_hms(2026, 2, 14, 10, 30, 0).unwrap();
-        let filter = RunFilter {
-            since: Some(at),
-            until: Some(at + TimeDelta::hours(1)),
-            before: Some(RunId::floor(at + TimeDelta::minutes(1))),
-            ..RunFilter::default()
-        };
-        let found = ids(&filter);
-        assert_eq!(found.from, RunId::floor(at).as_str());
-        assert_eq!(found.to, RunId::floor(at + TimeDelta::minutes(1)).as_str());
-        let nothing = ids(&RunFilter { id_prefix: Some("run-f".to_owned()), ..filter });
-        assert!(nothing.from > nothing.to);
+        let filter =
+            RunFilter { since: Some(at), until: Some(at + TimeDelta::hours(1)), ..RunFilter::default() };
+        let window = Window::of(&filter);
+        assert_eq!(
+            (window.since, window.until),
+            (Some(SqlTime(at)), Some(SqlTime(at + TimeDelta::hours(1))))
+        );
+        assert_eq!(window.end, (window.until, String::new()));
+        let cursor = RunCursor { created_at: Some(at), run_id: RunId::from_database("run-a".to_owned()) };
+        let page = Window::of(&RunFilter { before: Some(cursor), ..filter });
+        assert_eq!(page.end, (Some(SqlTime(at)), "run-a".to_owned()));
+        assert_eq!(page.until, window.until);
     }
 }

@@ -8,7 +8,7 @@ use tidemill_core::event::{EventKind, Level};
 use tidemill_core::graph::record::TaskEnd;
 use tidemill_core::project::{Flag, FlagName, FlagSource};
 use tidemill_core::records::RecordState;
-use tidemill_core::run::{EndCause, Gate, Lane, RunState};
+use tidemill_core::run::{EndCause, Gate, Lane, RunCursor, RunState};
 use tidemill_core::schedule::{Decision, MissedPolicy, OverlapPolicy};
 use tidemill_core::stats::Stats;
 use tidemill_core::task::Stage as TaskStage;
@@ -207,7 +207,7 @@ async fn every_statement_runs_on_each_database() {
                 env: Some("staging".to_owned()),
                 status: Some(RunState::Claimed),
                 lane: Some(Lane::Ops),
-                before: Some(new_run_id(at(1_000))),
+                before: Some(RunCursor { created_at: Some(at(1_000)), run_id: new_run_id(at(0)) }),
                 limit: 10,
                 ..RunFilter::default()
             };

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use std::time::Duration;
 use tidemill_core::event::Level;
 use tidemill_core::limits::{GRAPH_NAME_CHARS_MAX, KIND_BYTES_MAX};
-use tidemill_core::run::{Lane, RunState};
+use tidemill_core::run::{Lane, RunCursor, RunState};
 use tidemill_core::{Json, RunId};
 
 /// The request that a run or a schedule executes
@@ -250,9 +250,9 @@ pub(crate) struct RunListArgs {
     /// Maximum number of runs
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) limit: u16,
-    /// Show only runs older than this one: the last run of the previous page
-    #[arg(long, value_name = "ID")]
-    pub(crate) before: Option<RunId>,
+    /// Show only runs older than this one: the id of a run, or the position that the previous page printed
+    #[arg(long, value_name = "RUN")]
+    pub(crate) before: Option<RunCursor>,
 }
 
 /// The stalled run to fail

@@ -62,7 +62,7 @@ fn next_page_command(request: &ListRuns, last: &str) -> String {
     ];
     let mut words = vec!["tidemill run list".to_owned()];
     words.extend(options.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", quote(&value?)))));
-    words.push(format!("--before {last}"));
+    words.push(format!("--before {}", quote(last)));
     words.join(" ")
 }
 

@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 use tidemill_core::RunId;
-use tidemill_core::run::{EndCause, RunState};
+use tidemill_core::run::{EndCause, RunCursor, RunState};
 
 use super::{at, text};
 use crate::fixture::{Fixture, Kind, TIMEOUT, on_both, wait_until};
@@ -105,7 +105,8 @@ fn check_list(fixture: &Fixture, id: &str) {
     }
     let page =
         fixture.tidemill(&["run", "list", "--limit", "1", "--lane", "ops", "--kind", "email", "--ref", "ma"]);
-    let older = format!("older runs: tidemill run list --lane ops --kind email --ref ma --before {id}");
+    let position = RunCursor::at(&fixture.run(&id.parse().expect("an id")));
+    let older = format!("older runs: tidemill run list --lane ops --kind email --ref ma --before {position}");
     assert_eq!(page.stderr.trim(), older, "{page:?}");
 }
 
@@ -288,7 +289,9 @@ fn run_lists_and_events_are_paged(fixture: &Fixture) {
     let rest = fixture.json(&["run", "list", "--limit", "3", "--before", listed[2]]);
     assert_eq!(rest.as_array().map(Vec::len), Some(2));
     let message = fixture.tidemill(&["run", "list", "--limit", "3"]);
-    assert!(message.stderr.contains(&format!("--before {}", listed[2])), "{message:?}");
+    let position = RunCursor::at(&fixture.run(&ids[2])).to_string();
+    assert!(message.stderr.contains(&format!("--before {position}")), "{message:?}");
+    assert_eq!(fixture.json(&["run", "list", "--limit", "3", "--before", &position]), rest);
     assert_eq!(fixture.json(&["run", "list", "--env", "production"]).as_array().map(Vec::len), Some(0));
     let empty = fixture.tidemill(&["run", "list", "--project", "default"]);
     assert!(empty.stdout.is_empty() && empty.stderr.contains("no runs match"), "{empty:?}");

@@ -185,11 +185,6 @@ RETURN QUERY
 (starts_with(p_run_id, 'run-') AND octet_length(p_run_id) = 40
  AND translate(p_run_id, '0123456789abcdef-run', '') = '')
 
--- fragment: recent_run_id
--- The first part of an id that was made half an hour ago. Retention keeps runs for an hour or longer, so no events have
--- a later id without its run.
-'run-' || lpad(to_hex((extract(epoch FROM v_now) * 1000)::bigint / 65536 - 27), 8, '0')
-
 -- fragment: document_is_plain
 -- Whether the document with the text v_metadata is small, and contains neither a large number nor many levels.
 (octet_length(v_metadata) <= 16

@@ -53,7 +53,7 @@ BEGIN
     -- The usual request is one condition and one statement: PL/pgSQL prepares each expression again in every
     -- transaction. All other requests, and those for which the statement inserts no row, take the path below.
     IF p_idempotency_key IS NULL AND p_concurrency_key IS NULL AND p_labels = '{}'
-       AND (p_run_id IS NULL OR {run_id_is_ours} AND p_run_id >= {recent_run_id} COLLATE "C")
+       AND (p_run_id IS NULL OR {run_id_is_ours})
        AND p_available_at IS NULL AND p_expires_at IS NULL
        AND jsonb_typeof(p_metadata) = 'object' AND {document_is_plain}
        AND p_priority BETWEEN -{priority_max} AND {priority_max} AND p_max_attempts BETWEEN 1 AND {attempts_max}
@@ -72,6 +72,8 @@ BEGIN
         ELSE
             {queue_usual_first} p_run_id
             {queue_usual_middle}
+               -- Otherwise the id may be taken by a removed run.
+               AND NOT EXISTS (SELECT FROM {ops}.removed_runs u WHERE u.part = 'events' AND u.run_id = p_run_id)
             ON CONFLICT DO NOTHING
             {queue_usual_last};
         END IF;

@@ -135,7 +135,6 @@ LANGUAGE plpgsql {verb} SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     v_now      timestamptz := {call_time};
     v_prefix   text;
-    v_recent   text;
     v_count    integer;
     v_is_plain boolean;
     -- Whether some request has an id of its own.
@@ -180,7 +179,6 @@ BEGIN
     END IF;
     v_prefix := to_hex((extract(epoch FROM v_now) * 1000)::bigint);
     v_prefix := lpad(v_prefix, 12, '0');
-    v_recent := {recent_run_id};
     v_prefix := 'run-' || left(v_prefix, 8) || '-' || right(v_prefix, 4) || '-7';
 
     -- Read the requests into arrays, which are cheap to read again. The checks here are quick and strict: a request
@@ -193,8 +191,7 @@ BEGIN
                array_agg(a.kind),
                array_agg(CASE WHEN a.available_at > v_now THEN 'time' WHEN a.concurrency_key IS NULL THEN 'open'
                               ELSE 'key' END),
-               bool_or(a.has_id), bool_and(a.idempotency_key IS NULL AND octet_length(a.run_id) = 40
-                        AND a.run_id >= v_recent COLLATE "C"),
+               bool_or(a.has_id), bool_and(a.idempotency_key IS NULL),
                bool_and(jsonb_typeof(a.metadata) = 'object'
                    -- A shorter document cannot be nested too deeply.
                    AND (a.document IS NULL OR octet_length(a.document) <= 2 * {json_depth_max}
@@ -303,6 +300,10 @@ BEGIN
         v_gates := {ops}.enter_keys(v_run_ids, v_projects, v_keys, v_lines, v_priorities, v_gates, v_now);
     END IF;
 
+    IF v_is_new AND v_has_ids THEN
+        v_is_new := NOT EXISTS (SELECT FROM {ops}.removed_runs u
+                                 WHERE u.part = 'events' AND u.run_id = ANY (v_run_ids));
+    END IF;
     -- New ids cannot be taken. Without ON CONFLICT, PostgreSQL neither looks for them first nor confirms the rows
     -- later.
     IF v_is_new AND NOT v_has_ids THEN

@@ -347,17 +347,21 @@ $$;
 CREATE OR REPLACE TRIGGER run_by_hand BEFORE INSERT ON {ops}.runs
     FOR EACH ROW EXECUTE FUNCTION {ops}.guard_insert();
 
--- The id, project and environment of a run never change: its events and the lists by environment refer to them.
+-- The id, project, environment and creation time of a run never change: its events and the tables of lists refer to
+-- them.
 CREATE OR REPLACE FUNCTION {ops}.refuse_run_move()
 RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF (NEW.run_id, NEW.project_id, NEW.env_id) IS DISTINCT FROM (OLD.run_id, OLD.project_id, OLD.env_id) THEN
         RAISE EXCEPTION 'run % cannot change its id, project or environment', OLD.run_id
             USING ERRCODE = 'TM008', HINT = 'Queue another run there, and cancel this one.';
+    ELSIF NEW.created_at IS DISTINCT FROM OLD.created_at THEN
+        RAISE EXCEPTION 'run % cannot change created_at', OLD.run_id
+            USING ERRCODE = 'TM008', HINT = 'Only an INSERT can choose created_at.';
     END IF;
     RETURN NEW;
 END
 $$;
 
-CREATE OR REPLACE TRIGGER run_moves BEFORE UPDATE OF run_id, project_id, env_id ON {ops}.runs
+CREATE OR REPLACE TRIGGER run_moves BEFORE UPDATE OF run_id, project_id, env_id, created_at ON {ops}.runs
     FOR EACH ROW EXECUTE FUNCTION {ops}.refuse_run_move();

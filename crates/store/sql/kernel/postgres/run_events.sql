@@ -50,7 +50,8 @@ BEGIN
     UPDATE {ops}.runs SET last_seq = 1, gate = v_gate WHERE run_id = p_new.run_id;
     IF p_new.status = ANY ('{failed,cancelled}') THEN
         -- The run ended before it was inserted: it is listed, without a notice.
-        INSERT INTO {ops}.unsuccessful_runs (status, run_id) VALUES (p_new.status, p_new.run_id) ON CONFLICT DO NOTHING;
+        INSERT INTO {ops}.unsuccessful_runs (status, created_at, run_id)
+        VALUES (p_new.status, p_new.created_at, p_new.run_id) ON CONFLICT DO NOTHING;
     END IF;
 END
 $$;

@@ -10,7 +10,8 @@ CREATE OR REPLACE FUNCTION {ops}.record_end(p_run {ops}.runs)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_run.status IN ('failed', 'cancelled') THEN
-        INSERT INTO {ops}.unsuccessful_runs (status, run_id) VALUES (p_run.status, p_run.run_id) ON CONFLICT DO NOTHING;
+        INSERT INTO {ops}.unsuccessful_runs (status, created_at, run_id)
+        VALUES (p_run.status, p_run.created_at, p_run.run_id) ON CONFLICT DO NOTHING;
     END IF;
     IF p_run.lane <> 'sync' AND (p_run.status = 'failed' OR p_run.end_cause = 'stale'
        OR (p_run.status = 'success' AND (p_run.retry_of IS NOT NULL OR p_run.metadata ? 'schedule'))) THEN
@@ -22,7 +23,8 @@ $$;
 CREATE OR REPLACE FUNCTION {ops}.remove_unsuccessful_run()
 RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    DELETE FROM {ops}.unsuccessful_runs WHERE status = OLD.status AND run_id = OLD.run_id;
+    DELETE FROM {ops}.unsuccessful_runs
+     WHERE status = OLD.status AND created_at = OLD.created_at AND run_id = OLD.run_id;
     RETURN NULL;
 END
 $$;
@@ -38,14 +40,14 @@ CREATE OR REPLACE TRIGGER run_deleted AFTER DELETE ON {ops}.runs
 CREATE FUNCTION {ops}.add_lookup_rows(p_run {ops}.runs)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    INSERT INTO {ops}.run_lookup (kind, value, run_id)
-    SELECT m.kind, m.value, p_run.run_id
+    INSERT INTO {ops}.run_lookup (kind, value, created_at, run_id)
+    SELECT m.kind, m.value, p_run.created_at, p_run.run_id
       FROM (VALUES ('lane', CASE WHEN p_run.lane <> 'ops' THEN p_run.lane END),
                    ('feed', CASE WHEN p_run.lane = 'sync' THEN p_run.concurrency_key END),
                    ('kind', nullif(p_run.kind, '')), ('sha', p_run.git_sha), ('ref', p_run.git_ref),
                    ('retry_of', p_run.retry_of)) m (kind, value)
      WHERE m.value IS NOT NULL
-    ON CONFLICT (kind, value, run_id) DO NOTHING;
+    ON CONFLICT (kind, value, created_at, run_id) DO NOTHING;
 END
 $$;
 
@@ -54,12 +56,18 @@ $$;
 CREATE FUNCTION {ops}.remove_lookup_rows(p_run {ops}.runs)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM {ops}.run_lookup WHERE kind = 'lane' AND value = p_run.lane AND run_id = p_run.run_id;
-    DELETE FROM {ops}.run_lookup WHERE kind = 'feed' AND value = p_run.concurrency_key AND run_id = p_run.run_id;
-    DELETE FROM {ops}.run_lookup WHERE kind = 'kind' AND value = p_run.kind AND run_id = p_run.run_id;
-    DELETE FROM {ops}.run_lookup WHERE kind = 'sha' AND value = p_run.git_sha AND run_id = p_run.run_id;
-    DELETE FROM {ops}.run_lookup WHERE kind = 'ref' AND value = p_run.git_ref AND run_id = p_run.run_id;
-    DELETE FROM {ops}.run_lookup WHERE kind = 'retry_of' AND value = p_run.retry_of AND run_id = p_run.run_id;
+    DELETE FROM {ops}.run_lookup
+     WHERE kind = 'lane' AND value = p_run.lane AND created_at = p_run.created_at AND run_id = p_run.run_id;
+    DELETE FROM {ops}.run_lookup
+     WHERE kind = 'feed' AND value = p_run.concurrency_key AND created_at = p_run.created_at AND run_id = p_run.run_id;
+    DELETE FROM {ops}.run_lookup
+     WHERE kind = 'kind' AND value = p_run.kind AND created_at = p_run.created_at AND run_id = p_run.run_id;
+    DELETE FROM {ops}.run_lookup
+     WHERE kind = 'sha' AND value = p_run.git_sha AND created_at = p_run.created_at AND run_id = p_run.run_id;
+    DELETE FROM {ops}.run_lookup
+     WHERE kind = 'ref' AND value = p_run.git_ref AND created_at = p_run.created_at AND run_id = p_run.run_id;
+    DELETE FROM {ops}.run_lookup
+     WHERE kind = 'retry_of' AND value = p_run.retry_of AND created_at = p_run.created_at AND run_id = p_run.run_id;
 END
 $$;
 
@@ -87,6 +95,11 @@ RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, 
 BEGIN
     PERFORM {ops}.remove_lookup_rows(OLD);
     IF TG_OP = 'DELETE' THEN
+        -- Retention removes the rest of the run step by step.
+        INSERT INTO {ops}.removed_runs (part, run_id)
+        SELECT p.part, OLD.run_id FROM (VALUES ('events'), ('jobs')) p (part)
+         WHERE p.part = 'events' OR OLD.lane = 'graph'
+        ON CONFLICT DO NOTHING;
         RETURN NULL;
     END IF;
     PERFORM {ops}.add_lookup_rows(NEW);

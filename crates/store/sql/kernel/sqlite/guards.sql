@@ -22,12 +22,19 @@ BEGIN
     SELECT RAISE(ABORT, 'TM008: the run cannot change from its current status to the new one');
 END;
 
--- The id, project and environment of a run never change.
+-- The id, project, environment and creation time of a run never change.
 DROP TRIGGER IF EXISTS run_moves;
 CREATE TRIGGER run_moves BEFORE UPDATE OF run_id, project_id, env_id ON runs
 WHEN NEW.run_id <> OLD.run_id OR NEW.project_id <> OLD.project_id OR NEW.env_id <> OLD.env_id
 BEGIN
     SELECT RAISE(ABORT, 'TM008: a run cannot change its id, project or environment');
+END;
+
+DROP TRIGGER IF EXISTS run_is_made_once;
+CREATE TRIGGER run_is_made_once BEFORE UPDATE OF created_at ON runs
+WHEN NEW.created_at <> OLD.created_at
+BEGIN
+    SELECT RAISE(ABORT, 'TM008: a run cannot change created_at');
 END;
 
 DROP TRIGGER IF EXISTS run_d_live;
