@@ -21,6 +21,7 @@ pub enum PageLinks {
 }
 
 /// What is known about a list before it is read.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListTraits {
     pub links: PageLinks,
@@ -157,11 +158,9 @@ impl ListEvidence {
 }
 
 /// Decides whether a pass over a list, from its first page to its end, read every record.
-pub fn decide_evidence(list: &ListTraits, pass: &PassFacts) -> ListEvidence {
-    match decide_by_facts(list, pass) {
-        ListEvidence::Missing(_) if list.is_declared => ListEvidence::Declared,
-        decided => decided,
-    }
+pub fn decide_evidence(list: ListTraits, pass: &PassFacts) -> ListEvidence {
+    let decided = decide_by_facts(list, pass);
+    if list.is_declared && decided.gap().is_some() { ListEvidence::Declared } else { decided }
 }
 
 /// Decides whether several partitions, each read whole, together contain every record. A record that moves from a
@@ -179,7 +178,7 @@ pub const fn evidence_of_partitions(weakest: ListEvidence, read: u64, whole: u64
     }
 }
 
-fn decide_by_facts(list: &ListTraits, pass: &PassFacts) -> ListEvidence {
+fn decide_by_facts(list: ListTraits, pass: &PassFacts) -> ListEvidence {
     let missing = ListEvidence::Missing;
     match pass.after {
         // A record without an id may be any record, and a repeated one may stand in for a skipped one.
@@ -296,14 +295,14 @@ mod tests {
     }
 
     fn gap(list: ListTraits, pass: PassFacts) -> EvidenceGap {
-        decide_evidence(&list, &pass).gap().expect("no evidence")
+        decide_evidence(list, &pass).gap().expect("no evidence")
     }
 
     #[test]
     fn linked_pages_are_evidence_without_a_count() {
         let by = |links| ListTraits { links, ..LIST };
-        assert_eq!(decide_evidence(&by(PageLinks::Keys), &linked()), ListEvidence::KeyOrder);
-        assert_eq!(decide_evidence(&by(PageLinks::Overlap), &linked()), ListEvidence::Overlap);
+        assert_eq!(decide_evidence(by(PageLinks::Keys), &linked()), ListEvidence::KeyOrder);
+        assert_eq!(decide_evidence(by(PageLinks::Overlap), &linked()), ListEvidence::Overlap);
         let apart = PassFacts { is_linked: false, ..linked() };
         assert_eq!(gap(by(PageLinks::Keys), apart), EvidenceGap::KeysUnordered);
         assert_eq!(gap(by(PageLinks::Overlap), apart), EvidenceGap::PagesApart);
@@ -311,14 +310,14 @@ mod tests {
         let short = ListTraits { ends_with_short_page: true, ..by(PageLinks::Overlap) };
         assert_eq!(gap(short, linked()), EvidenceGap::ShortEnd);
         let counted = PassFacts { after: Some(30), ..linked() };
-        assert_eq!(decide_evidence(&short, &counted), ListEvidence::Overlap);
+        assert_eq!(decide_evidence(short, &counted), ListEvidence::Overlap);
         let skipped = PassFacts { after: Some(31), ..linked() };
         assert_eq!(gap(by(PageLinks::Overlap), skipped), EvidenceGap::CountIsHigher);
     }
 
     #[test]
     fn list_is_still_only_if_nothing_changed() {
-        assert_eq!(decide_evidence(&LIST, &pass()), ListEvidence::Still);
+        assert_eq!(decide_evidence(LIST, &pass()), ListEvidence::Still);
         let cases = [
             (PassFacts { before: Some(31), ..pass() }, EvidenceGap::ListChanged),
             (PassFacts { after: Some(29), ..pass() }, EvidenceGap::ListChanged),
@@ -335,11 +334,11 @@ mod tests {
     fn one_page_is_a_snapshot_if_it_has_as_many_records_as_are_counted() {
         let single = PassFacts { pages: 1, before: None, changed: None, ..pass() };
         let list = ListTraits { counts_changes: false, ..LIST };
-        assert_eq!(decide_evidence(&list, &single), ListEvidence::Still);
+        assert_eq!(decide_evidence(list, &single), ListEvidence::Still);
         assert_eq!(gap(list, PassFacts { after: Some(31), ..single }), EvidenceGap::CountIsHigher);
         assert_eq!(gap(list, PassFacts { after: None, ..single }), EvidenceGap::NoTotal);
         let empty = PassFacts { after: Some(0), ..PassFacts::default() };
-        assert_eq!(decide_evidence(&list, &empty), ListEvidence::Still);
+        assert_eq!(decide_evidence(list, &empty), ListEvidence::Still);
         let overlap = ListTraits { links: PageLinks::Overlap, ..list };
         assert_eq!(
             gap(overlap, PassFacts { is_linked: true, ..PassFacts::default() }),
@@ -361,8 +360,8 @@ mod tests {
     #[test]
     fn declared_list_is_evidence_and_the_weakest_partition_decides() {
         let declared = ListTraits { is_declared: true, ..LIST };
-        assert_eq!(decide_evidence(&declared, &linked()), ListEvidence::Declared);
-        assert_eq!(decide_evidence(&declared, &pass()), ListEvidence::Still);
+        assert_eq!(decide_evidence(declared, &linked()), ListEvidence::Declared);
+        assert_eq!(decide_evidence(declared, &pass()), ListEvidence::Still);
         let missing = ListEvidence::Missing(EvidenceGap::NoTotal);
         let weakest = ListEvidence::weakest([ListEvidence::Overlap, missing, ListEvidence::Declared]);
         assert_eq!(weakest, missing);

@@ -281,10 +281,8 @@ impl RestSource {
         }
         let (items, rejected) = page::read(&records, &self.definition, self.client.tuning.item_bytes_max);
         let is_last = next.is_none();
-        let keys_rise = match &resolved.paginator {
-            Paginator::Keyset { key_path, .. } => keys_rise(key_path, place.token.as_deref(), &records),
-            _ => false,
-        };
+        let key = resolved.paginator.key_path();
+        let keys_rise = key.is_some_and(|key| keys_rise(key, place.token.as_deref(), &records));
         Ok(RestPage {
             items,
             rejected,

@@ -16,6 +16,7 @@ mod rows;
 
 use sqlx::ConnectOptions as _;
 use std::sync::Arc;
+use tidemill_core::absence::{AbsentRecords, LookupControl};
 use tidemill_core::digest::sha256;
 use tidemill_core::feed::{Feed, Item, REST_KIND, RawTable};
 use tidemill_core::feed_definition::path::JsonPath;

@@ -76,6 +76,24 @@ impl Paginator {
         }
     }
 
+    /// Returns the path of the key by which the list is read.
+    pub const fn key_path(&self) -> Option<&JsonPath> {
+        match self {
+            Self::Keyset { key_path, .. } => Some(key_path),
+            Self::SinglePage
+            | Self::PageNumber { .. }
+            | Self::Offset { .. }
+            | Self::Cursor { .. }
+            | Self::JsonLink { .. }
+            | Self::HeaderCursor { .. }
+            | Self::HeaderUrl { .. }
+            | Self::HeaderLink { .. }
+            | Self::GraphqlOffset { .. }
+            | Self::GraphqlConnection { .. }
+            | Self::Auto { .. } => None,
+        }
+    }
+
     /// Returns how pages can be reached.
     pub const fn access(&self) -> PageAccess {
         match self {

@@ -156,7 +156,7 @@ impl Syncs {
                 }
                 FetchOutcome::Ended(is_linked) if !source.reading().recounts => {
                     let facts = self.pass_facts(&context, None, is_linked).await?.facts;
-                    let evidence = decide_evidence(&source.reading().list, &facts);
+                    let evidence = decide_evidence(source.reading().list, &facts);
                     let end = PassRead { counts: facts.read, recount: None, evidence };
                     return Ok(self.complete_partition(context, end, receipt, worker).await?);
                 }

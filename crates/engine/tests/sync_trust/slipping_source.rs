@@ -33,7 +33,7 @@ pub(crate) enum Paging {
 pub(crate) enum Slip {
     /// The first record leaves after the first page.
     HeadLeaves,
-    /// The first record leaves after the first page, and a record with a new time of change joins the end. Both last
+    /// The first record leaves after the first page, and a record with a later time of change joins the end. Both last
     /// until the next sync.
     HeadLeavesAndTailJoins,
     /// As before, but only until the last page. No count shows it.
@@ -141,6 +141,14 @@ struct State {
     served: BTreeSet<String>,
 }
 
+impl State {
+    /// Undoes all changes.
+    fn restore(&mut self) {
+        self.list.clone_from(&self.original);
+        self.is_changed = false;
+    }
+}
+
 /// The source. Its records are `r0000`, which leaves and returns, and [`RECORDS`] that it always has.
 #[derive(Clone)]
 pub(crate) struct SlippingSource {
@@ -185,8 +193,8 @@ impl SlippingSource {
     /// From now on the list changes while it is read.
     pub(crate) fn arm(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        (state.is_armed, state.is_changed) = (true, false);
-        state.list = state.original.clone();
+        state.is_armed = true;
+        state.restore();
         state.served.clear();
     }
 
@@ -208,18 +216,15 @@ impl SlippingSource {
             self.change(&mut state);
             (list, position) = self.selected(&state, call);
         }
-        let size = match self.paging {
-            Paging::SinglePage => usize::MAX,
-            _ => call.query.get("limit").and_then(|limit| limit.parse().ok()).unwrap_or(PAGE),
-        };
+        let limit = call.query.get("limit").and_then(|limit| limit.parse().ok());
+        let size = if self.paging == Paging::SinglePage { usize::MAX } else { limit.unwrap_or(PAGE) };
         let page: Vec<Value> = list.iter().skip(position).take(size).cloned().collect();
         let next = Some(position + page.len()).filter(|next| *next < list.len());
         if is_page {
             state.served.extend(page.iter().filter_map(|one| one["id"].as_str().map(str::to_owned)));
             let is_end = if self.paging.names_next_page() { next.is_none() } else { page.is_empty() };
             if state.is_changed && is_end && self.slip != Slip::HeadLeavesAndTailJoins {
-                state.is_changed = false;
-                state.list = state.original.clone();
+                state.restore();
             }
         }
         drop(state);
@@ -243,7 +248,7 @@ impl SlippingSource {
                 let mut joined = timed(RECORDS + 1);
                 // As the first record, it is even: in the same partition by value.
                 joined["region"] = json!("east");
-                joined["updated_at"] = json!(chrono::Utc::now().format("%Y-%m-%dT%H:%M:%SZ").to_string());
+                joined["updated_at"] = json!("2100-01-01T00:00:00Z");
                 state.list.push(joined);
             }
             Slip::RecordMovesAsHeadLeaves => {
@@ -262,23 +267,24 @@ impl SlippingSource {
         }
         let url = next.map(|next| format!("{}/items?position={next}", self.base_url));
         let mut body = json!({"data": page, "total": total});
-        match self.paging {
-            Paging::Cursor => body["next_cursor"] = json!(next.map(|next| next.to_string())),
-            Paging::JsonLink | Paging::Auto => body["next"] = json!(url),
-            _ => {}
+        if self.paging == Paging::Cursor {
+            body["next_cursor"] = json!(next.map(|next| next.to_string()));
+        } else if matches!(self.paging, Paging::JsonLink | Paging::Auto) {
+            body["next"] = json!(url);
         }
         let mut response = text_response(&body.to_string());
-        let header = match self.paging {
-            Paging::HeaderCursor => next.map(|next| ("x-next", next.to_string())),
-            Paging::HeaderUrl => url.map(|url| ("x-next-url", url)),
-            Paging::HeaderLink => url.map(|url| ("link", format!("<{url}>; rel=\"next\""))),
-            _ => None,
+        let header = if self.paging == Paging::HeaderCursor {
+            next.map(|next| ("x-next", next.to_string()))
+        } else if self.paging == Paging::HeaderUrl {
+            url.map(|url| ("x-next-url", url))
+        } else if self.paging == Paging::HeaderLink {
+            url.map(|url| ("link", format!("<{url}>; rel=\"next\"")))
+        } else {
+            None
         };
         if let Some((name, value)) = header {
             response.headers_mut().insert(name, value.parse().expect("a header"));
         }
-        let now = chrono::Utc::now().format("%a, %d %b %Y %H:%M:%S GMT").to_string();
-        response.headers_mut().insert("date", now.parse().expect("a date"));
         response
     }
 }

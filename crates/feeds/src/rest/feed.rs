@@ -12,7 +12,7 @@ use tidemill_core::feed_definition::paging::CursorKind;
 use tidemill_core::feed_definition::request::Auth;
 use tidemill_core::feed_definition::target::WriteDisposition;
 use tidemill_core::feed_definition::{
-    CursorValue, EndRule, FeedDefinition, PageAccess, Paginator, Partition, Place, QueryRange, RecordQuery,
+    CursorValue, EndRule, FeedDefinition, PageAccess, Partition, Place, QueryRange, RecordQuery,
 };
 use tidemill_core::page::RepeatedPage;
 
@@ -207,17 +207,12 @@ impl Feed for RestFeed {
 
 /// Returns what shows that the lists of a definition are read whole. `recounts`: its counts are trusted.
 fn list_traits(spec: &FeedDefinition, recounts: bool) -> ListTraits {
-    let links = match &spec.paginator {
-        // Another key can change while the list is read, so that its record moves past the reader.
-        Paginator::Keyset { key_path, .. }
-            if spec.resource.primary_key.as_slice() == std::slice::from_ref(key_path) =>
-        {
-            PageLinks::Keys
-        }
-        paginator => match paginator.access() {
-            PageAccess::Random => PageLinks::Overlap,
-            PageAccess::Aligned(_) | PageAccess::Sequential => PageLinks::Nothing,
-        },
+    // Another key than the primary one can change while the list is read, so that its record moves past the reader.
+    let is_by_key = spec.paginator.key_path().is_some_and(|key| spec.resource.primary_key == [key.clone()]);
+    let links = match spec.paginator.access() {
+        PageAccess::Random => PageLinks::Overlap,
+        PageAccess::Aligned(_) | PageAccess::Sequential if is_by_key => PageLinks::Keys,
+        PageAccess::Aligned(_) | PageAccess::Sequential => PageLinks::Nothing,
     };
     let has_time = spec.incremental.as_ref().is_some_and(|one| matches!(one.kind, CursorKind::Time { .. }));
     let replaces = spec.into.write_disposition == WriteDisposition::Replace;

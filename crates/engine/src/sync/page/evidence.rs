@@ -78,6 +78,6 @@ impl Syncs {
             let counted = worker.wait.during(self.unless_cancelled(run, source.count(&changes))).await??;
             facts.changed = Some(counted.count);
         }
-        Ok(decide_evidence(&list, &facts))
+        Ok(decide_evidence(list, &facts))
     }
 }
