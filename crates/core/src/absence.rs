@@ -20,7 +20,7 @@ pub enum PageLinks {
     Nothing,
 }
 
-/// What is known about a list before it is read.
+/// Properties of a list that are known before it is read.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListTraits {
@@ -42,7 +42,7 @@ impl ListTraits {
     }
 }
 
-/// What was found while a list was read, from its beginning to its end.
+/// Findings of one pass over a list, from its beginning to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PassFacts {
     pub read: ReadCounts,
@@ -209,7 +209,7 @@ fn decide_by_facts(list: ListTraits, pass: &PassFacts) -> ListEvidence {
     }
 }
 
-/// What a lookup of a record that certainly exists has shown.
+/// Evidence that a lookup finds records that exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookupControl {
     /// The lookup found a record that this sync has read.
@@ -223,7 +223,6 @@ pub enum LookupControl {
 pub struct AbsentRecords(Vec<String>);
 
 impl AbsentRecords {
-    /// Returns no record.
     pub const fn none() -> Self {
         Self(Vec::new())
     }

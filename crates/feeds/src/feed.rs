@@ -39,7 +39,7 @@ pub struct Reading {
     pub counts: bool,
     /// Whether a partition is counted again after its last page.
     pub recounts: bool,
-    /// What shows that a list was read whole.
+    /// Properties of a list by which it is shown that it was read whole.
     pub list: ListTraits,
 }
 

@@ -47,7 +47,7 @@ UPDATE {sync}.partition_progress SET counted = $5, counted_at = $6
  WHERE run_id = $1 AND partition_id = $2 AND next_offset = $3 AND pass = $4 AND NOT completed AND NOT failed
 
 -- name: partition_pass
--- What is known about a pass, to decide whether it read every record.
+-- The state of a pass, to decide whether it read every record.
 SELECT p.linked, p.counted, p.counted_at,
        (SELECT count(*) FROM {ops}.pages g
          WHERE g.run_id = p.run_id AND g.partition_id = p.partition_id AND g.pass = p.pass) AS pages

@@ -18,6 +18,7 @@ mod controller_lease;
 mod deliveries;
 mod diamonds;
 mod error;
+mod error_class;
 mod events;
 mod feed_records;
 mod feeds;

@@ -32,7 +32,7 @@ impl FromColumns for PageRow {
     }
 }
 
-/// What a pass over a partition has found.
+/// Findings of a pass over a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PassRecord {
     pub facts: PassFacts,

@@ -59,7 +59,7 @@ impl FromColumns for Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WholeSync {
     pub run_id: Uuid,
-    /// How this is shown.
+    /// Evidence that it did.
     pub evidence: ListEvidence,
 }
 

@@ -307,8 +307,8 @@ fn rule_key(section: &str, key: &str) -> KeySchema {
         ),
         ("trust", "complete") => (
             json!({"type": "boolean", "default": false}),
-            "Declare that the list, read to its end, contains every record. Absent records are then deleted without further \
-             evidence.",
+            "Declare that the list, read to its end, contains every record. Absent records are then deleted without \
+             further evidence.",
         ),
         ("deletes", "lookup") => (object("lookup", &LOOKUP_KEYS, &[]), "Request for records by id."),
         ("deletes", "flag") => {

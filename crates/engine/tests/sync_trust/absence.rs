@@ -117,7 +117,7 @@ impl Combination {
     }
 }
 
-/// What a combination has shown.
+/// Outcome of a combination.
 #[derive(Debug, Clone, Copy, Default)]
 struct Shown {
     /// Whether a record was on no page of two syncs that succeeded.

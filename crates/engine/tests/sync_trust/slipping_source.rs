@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use tidemill_testkit::list_api::{ListAnswer, ListApi, ListCall, text_response};
 
-/// Records per page.
+/// Number of records on a page.
 pub(crate) const PAGE: usize = 10;
 /// Number of records that the source always has.
 pub(crate) const RECORDS: usize = 40;
@@ -132,7 +132,7 @@ impl Paging {
 }
 
 struct State {
-    /// The list without changes.
+    /// The list as it is without changes.
     original: Vec<Value>,
     list: Vec<Value>,
     is_armed: bool,
@@ -142,7 +142,7 @@ struct State {
 }
 
 impl State {
-    /// Undoes all changes.
+    /// Undoes all changes of the list.
     fn restore(&mut self) {
         self.list.clone_from(&self.original);
         self.is_changed = false;

@@ -23,7 +23,7 @@ pub(super) struct PassRead {
 }
 
 impl Syncs {
-    /// Completes a partition.
+    /// Completes a partition, with the evidence of its last pass.
     pub(super) async fn complete_partition(
         &self,
         context: PageContext,
