@@ -25,8 +25,9 @@ const CHUNK: usize = 500;
 const WITHDRAWN_MAX: usize = 100_000;
 
 impl Syncs {
-    /// Marks records that this sync finds to be gone. `evidence` says whether it has read every record. Returns false if
-    /// another replica still has a batch in progress, or if the sync was stopped.
+    /// Marks records that this sync finds to be gone. `evidence` says whether it has read every record.
+    ///
+    /// Returns false if another replica still has a batch in progress, or if the sync was stopped.
     pub(super) async fn delete_vanished(
         &self,
         sync: &Sync,
