@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 on_both!(
     definition_is_applied_and_fills_a_table,
     changed_definition_extends_its_table,
-    summaries_count_records_that_the_reader_rejects
+    summaries_count_records_that_the_reader_rejects,
+    rows_kept_without_evidence_are_named
 );
 
 mod sqlite_only {
@@ -206,4 +207,24 @@ fn summaries_count_records_that_the_reader_rejects(fixture: &Fixture) {
     let rejects = fixture.json(&["feed", "rejects", "orders"]);
     assert_eq!(rejects.as_array().map(Vec::len), Some(3), "{rejects}");
     assert!(fixture.ok(&["alert", "list"]).contains("records_rejected"));
+}
+
+/// The second list lacks the records of the first one, and nothing shows that it is complete.
+fn rows_kept_without_evidence_are_named(fixture: &Fixture) {
+    write_definition(fixture, COLUMNS);
+    tidemill(fixture, &["feed", "apply", FILE, "--yes"]).ok();
+    sync(fixture);
+    let definition = fs::read_to_string(fixture.path(FILE)).unwrap();
+    let definition = definition.replace("/v1/orders", "/v1/mixed").replace("header_link", "single_page");
+    fs::write(fixture.path(FILE), definition).unwrap();
+    tidemill(fixture, &["feed", "apply", FILE, "--yes"]).ok();
+
+    let printed = sync(fixture);
+    assert!(printed.contains("of absent records kept"), "{printed}");
+    let shown = fixture.ok(&["feed", "show", "orders"]);
+    for words in ["deletion ", "records were not seen", "declare `trust: {complete: true}`"] {
+        assert!(shown.contains(words), "`{words}` is not in {shown}");
+    }
+    assert!(fixture.ok(&["alert", "list"]).contains("absence_unproven"));
+    assert_eq!(fixture.json(&["sync", "list", "--limit", "1"])[0]["deleted"], 0);
 }

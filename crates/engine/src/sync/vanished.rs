@@ -318,14 +318,14 @@ fn has_lookup(context: &ConsolidationContext) -> bool {
 /// Returns how to change a definition whose absent records are kept.
 const fn advice(gap: EvidenceGap) -> &'static str {
     match gap {
-        EvidenceGap::NoTotal
-        | EvidenceGap::KeysUnordered
-        | EvidenceGap::ChangesUncounted
-        | EvidenceGap::EmptyList
-        | EvidenceGap::ShortEnd
-        | EvidenceGap::PartitionsUncounted => {
-            "add `deletes.lookup` or `trust.total_path` to the definition, or declare `trust: {complete: true}`"
+        // A total alone would not help: it does not show which records changed.
+        EvidenceGap::NoTotal | EvidenceGap::KeysUnordered | EvidenceGap::ChangesUncounted => {
+            "add `deletes.lookup` to the definition, or declare `trust: {complete: true}`"
         }
+        EvidenceGap::EmptyList | EvidenceGap::ShortEnd => {
+            "add `trust.total_path` or `deletes.lookup` to the definition, or declare `trust: {complete: true}`"
+        }
+        EvidenceGap::PartitionsUncounted => "add `trust.total_path` or `deletes.lookup` to the definition",
         EvidenceGap::PagesApart
         | EvidenceGap::ListChanged
         | EvidenceGap::CountIsHigher

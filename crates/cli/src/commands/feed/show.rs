@@ -41,6 +41,9 @@ pub(super) async fn show(client: &Client, name: &str, out: Out) -> Result<ExitCo
             .map_or_else(|| "up to date".to_owned(), |error| format!("failed: {error}"));
         out.print(format!("copy       {url} ({state})"));
     }
+    if let Some(note) = syncs.first().and_then(|last| last.delete_note.as_ref()) {
+        out.print(format!("deletion   {note}"));
+    }
     let field = feed.feed.partition_field();
     for gap in &gaps {
         out.print(format!("gap {}     {}: {}", gap.gap_id, field.label(gap.range), gap.reason));
