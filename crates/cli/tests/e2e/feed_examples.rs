@@ -81,7 +81,8 @@ fn example_of_each_paginator_follows_its_source(fixture: &Fixture) {
     change(&endpoint, "price", 40);
     change(&endpoint, "sell", 10);
     sync(fixture, &examples, &[]);
-    // Without `incremental` and without a lookup, only the second full sync deletes a record.
+    // Without `incremental` and without a lookup, only the second full sync of a list that is declared complete deletes
+    // a record.
     let incremental = examples.iter().filter(|example| example.paginator != "auto");
     for example in incremental {
         assert!(check_equal(fixture, &example.table, &endpoint) < ITEMS, "{}", example.paginator);
