@@ -30,6 +30,9 @@ pub fn bundled_authorities() -> Result<Vec<reqwest::Certificate>, Error> {
 /// Reads the current token of a server. The error is a message for the user.
 pub type TokenSource = Box<dyn Fn() -> Result<Option<String>, String> + Send + Sync>;
 
+/// Number of new tokens with which one request is sent again.
+const TOKENS_MAX: u32 = 3;
+
 /// Proxies between a client and its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Proxies {
@@ -104,27 +107,29 @@ impl HttpTransport {
     }
 
     /// Sends a request with the token. After a 401 response, sends it again if there is a new token: a refused request
-    /// was not executed.
+    /// was not executed. A server that restarts often has another token at each start.
     async fn send_authorized(
         &self,
         build: impl Fn() -> reqwest::RequestBuilder,
     ) -> Result<reqwest::Response, Error> {
-        let with_token = |token: Option<&String>| match token {
-            Some(token) => build().bearer_auth(token),
-            None => build(),
-        };
-        let used = self.token();
-        let response = with_token(used.as_ref()).send().await.map_err(|error| self.unreachable(error))?;
-        let Some(source) = self.source.as_ref().filter(|_| response.status() == StatusCode::UNAUTHORIZED)
-        else {
-            return Ok(response);
-        };
-        let fresh = source().map_err(Error::InvalidConfig)?;
-        if fresh.is_none() || fresh == used {
-            return Ok(response);
+        let (mut used, mut left) = (self.token(), TOKENS_MAX);
+        loop {
+            let request = match &used {
+                Some(token) => build().bearer_auth(token),
+                None => build(),
+            };
+            let response = request.send().await.map_err(|error| self.unreachable(error))?;
+            let is_refused = response.status() == StatusCode::UNAUTHORIZED;
+            let Some(source) = self.source.as_ref().filter(|_| is_refused && left > 0) else {
+                return Ok(response);
+            };
+            let fresh = source().map_err(Error::InvalidConfig)?;
+            if fresh.is_none() || fresh == used {
+                return Ok(response);
+            }
+            self.token.write().unwrap_or_else(PoisonError::into_inner).clone_from(&fresh);
+            (used, left) = (fresh, left - 1);
         }
-        self.token.write().unwrap_or_else(PoisonError::into_inner).clone_from(&fresh);
-        with_token(fresh.as_ref()).send().await.map_err(|error| self.unreachable(error))
     }
 
     /// Turns an error of the HTTP library into ours, without its URL, which may contain a password.
