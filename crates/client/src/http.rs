@@ -237,6 +237,9 @@ fn unreachable(server: &str, error: reqwest::Error) -> Error {
 mod tests {
     use super::*;
     use http::Method;
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     #[tokio::test]
     async fn unreachable_server_error_omits_password() {
@@ -253,6 +256,35 @@ mod tests {
         let error = http.send(request).await.unwrap_err().to_string();
         assert!(error.starts_with("the server at http://127.0.0.1:1 does not answer: "), "{error}");
         assert!(!error.contains("secret"), "{error}");
+    }
+
+    /// Answers 200 to requests with this token, and 401 to all others.
+    fn answer_to(token: &'static str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+                let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+                let is_known = head.iter().any(|line| line.ends_with(&format!("Bearer {token}")));
+                let status = if is_known { "200 OK" } else { "401 Unauthorized" };
+                write!(stream, "HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+                    .unwrap();
+            }
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn request_survives_servers_that_restart_again_and_again() {
+        let tokens = AtomicU32::new(0);
+        let source = move || Ok(Some(format!("token-{}", tokens.fetch_add(1, Ordering::Relaxed))));
+        let options = HttpOptions { server: answer_to("token-3"), token: None, authorities: Vec::new() };
+        let http = HttpTransport::local(options, Box::new(source)).unwrap();
+        let (path, timeout) = ("/v1/info".to_owned(), Duration::from_mins(1));
+        let request = ApiRequest { method: Method::GET, path, idempotency_key: None, body: None, timeout };
+        assert_eq!(http.send(request).await.unwrap().status, StatusCode::OK);
     }
 
     #[test]
